@@ -1,0 +1,178 @@
+"""Every error this tool raises on purpose, and how one reads.
+
+A message says what failed, for which kernel of which module and source, what the tool said (indented), and what to do next.
+Rooms raise the class that fits with what they know; whoever knows more (the module, the source) adds it with `at()`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+__all__ = [
+    "DamagedError",
+    "GpuError",
+    "LinkError",
+    "MissingSymbolError",
+    "PtxSyntaxError",
+    "RefusedError",
+    "RegisterError",
+    "SourceError",
+    "SpillError",
+    "ToolError",
+    "ToolKilledError",
+    "ToolMissingError",
+    "ToolSilentError",
+    "UnsupportedArchError",
+    "UsageError",
+    "from_json",
+]
+
+
+class GpuError(Exception):
+    """The one base class. `str()` is the whole message without the leading `error: `."""
+
+    kind: ClassVar[str] = "error"
+
+    def __init__(  # noqa: PLR0913 - one keyword per part of a message
+        self,
+        what: str,
+        *,
+        kernel: str = "",
+        module: str = "",
+        source: str = "",
+        arch: str = "",
+        output: str = "",
+        hint: str = "",
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.kernel = kernel
+        self.module = module
+        self.source = source
+        self.arch = arch
+        self.output = output
+        self.hint = hint
+
+    def at(self, *, kernel: str = "", module: str = "", source: str = "", arch: str = "") -> GpuError:
+        """Fills in context that is not known yet; what is known stays. Returns the error itself, to be raised."""
+        self.kernel = self.kernel or kernel
+        self.module = self.module or module
+        self.source = self.source or source
+        self.arch = self.arch or arch
+        return self
+
+    def _where(self) -> str:
+        subject = f"kernel {self.kernel}" if self.kernel else f"module {self.module}" if self.module and not self.source else ""
+        place = f"{self.module}/{self.source}" if self.module and self.source else self.source
+        parts = [subject, f"of {place}" if subject and place else place, f"({self.arch})" if self.arch else ""]
+        return " ".join(part for part in parts if part)
+
+    def __str__(self) -> str:
+        where = self._where()
+        lines = [f"{where}: {self.what}" if where else self.what]
+        lines += ["    " + line for line in self.output.rstrip().splitlines()]
+        if self.hint:
+            lines.append(f"  {self.hint}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, str]:
+        """What crosses a process boundary or goes into the build log."""
+        fields = ("what", "kernel", "module", "source", "arch", "output", "hint")
+        return {"kind": self.kind, **{name: getattr(self, name) for name in fields if getattr(self, name)}}
+
+
+class UsageError(GpuError):
+    """A wrong variable, option, name or argument: the user's to mend, before anything is built. Exit code 2."""
+
+    kind = "usage"
+
+
+class SourceError(GpuError):
+    """A source that does not read: broken IR, truncated bitcode, a compiler's diagnostics, an unreadable file."""
+
+    kind = "source"
+
+
+class RefusedError(GpuError):
+    """Legal IR that cannot become units rightly: kernel aliases, constructors, clashing names, full constant banks."""
+
+    kind = "refused"
+
+
+class MissingSymbolError(GpuError):
+    """A name that nobody defines."""
+
+    kind = "missing-symbol"
+
+
+class DamagedError(GpuError):
+    """A file whose bytes are not what its record says."""
+
+    kind = "damaged"
+
+
+class LinkError(GpuError):
+    """A link that cannot be right: mixed options, a dropped input, an image that lacks what the plan names."""
+
+    kind = "link"
+
+
+class ToolError(GpuError):
+    """A tool ended with an error that fits no class below."""
+
+    kind = "tool"
+
+
+class ToolMissingError(ToolError):
+    """No such tool was found; the hint lists where it was looked for."""
+
+    kind = "tool-missing"
+
+
+class UnsupportedArchError(ToolError):
+    """The tool at hand is too old for the architecture, or has never heard of it."""
+
+    kind = "unsupported-arch"
+
+
+class RegisterError(ToolError):
+    """The assembler could not fit a kernel into its register limit."""
+
+    kind = "registers"
+
+
+class SpillError(ToolError):
+    """A kernel spills and the user asked to fail on that."""
+
+    kind = "spills"
+
+
+class PtxSyntaxError(ToolError):
+    """The assembler does not read the PTX it was given."""
+
+    kind = "syntax"
+
+
+class ToolKilledError(ToolError):
+    """The tool was ended by a signal."""
+
+    kind = "tool-killed"
+
+
+class ToolSilentError(ToolError):
+    """The tool said that it succeeded and made nothing."""
+
+    kind = "tool-silent"
+
+
+def from_json(data: dict[str, Any]) -> GpuError:
+    """The error that `to_json` described."""
+    fields = {key: value for key, value in data.items() if key != "kind"}
+    return _BY_KIND.get(data.get("kind", ""), GpuError)(**fields)
+
+
+def _kinds(base: type[GpuError]) -> list[type[GpuError]]:
+    return [base, *(kind for child in base.__subclasses__() for kind in _kinds(child))]
+
+
+_BY_KIND: dict[str, type[GpuError]] = {cls.kind: cls for cls in _kinds(GpuError)}

@@ -1,0 +1,166 @@
+"""The index: what the split of one source found, and its file.
+
+An index holds everything that the plan has to know of a source, and no text: texts are slices, which the store holds by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from scons_gpu.errors import DamagedError
+
+__all__ = ["FORMAT", "Export", "Index", "Kernel", "Shared", "State", "Table", "Unit", "from_text", "to_text"]
+
+FORMAT = "scons-gpu/index/1"
+
+
+@dataclass(frozen=True)
+class Shared:
+    """One `__shared__` variable of a kernel's closure."""
+
+    symbol: str
+    bytes: int
+    align: int = 1
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One entry point."""
+
+    symbol: str
+    readable: str
+    """Demangled name; the symbol itself where it is not mangled."""
+    weak: bool = False
+    """`weak_odr`/`linkonce_odr`: a template instance that other sources may bring too."""
+    max_threads: int | None = None
+    """`maxntid` or `reqntid`, multiplied out; threads per block."""
+    min_blocks: int | None = None
+    dynamic_shared: bool = False
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One closed compile job."""
+
+    kernels: tuple[Kernel, ...]
+    slice: str
+    """Name of the unit's canonical text in the store."""
+    bytes: int
+    """Length of that text: the scheduler's guess where no time was recorded."""
+    body: str
+    """32 hex digits over the text with every local name numbered; units of one body are twins."""
+    joined: str = ""
+    """Why the unit holds what it holds, where it is more than one kernel: state, indirect-call, kernel-reference, asm."""
+    state: tuple[str, ...] = ()
+    """Symbols of the state it declares (image form), sorted."""
+    tables: tuple[str, ...] = ()
+    """Symbols of the hoisted tables it sees as available_externally (image form), sorted."""
+    needs: tuple[tuple[str, str], ...] = ()
+    """(undefined function, its caller), sorted: nobody in this source defines it and no device runtime does."""
+    libdevice: bool = False
+    """Whether it calls `__nv_…` functions."""
+    shared: tuple[Shared, ...] = ()
+    constant_bytes: int = 0
+    """Bytes of constant memory that the unit itself defines (its copied tables in address space 4)."""
+
+
+@dataclass(frozen=True)
+class State:
+    """One variable that lives on between launches. In an image it is defined once, in the source's state object."""
+
+    symbol: str
+    """The name in the image: as written where the host can see it, `<name>.<16 hex>` where it is private."""
+    name: str
+    """The name in the source."""
+    bytes: int
+    space: str
+    """`global` or `constant`."""
+    private: bool
+    weak: bool
+    content: str
+    """32 hex digits over the canonical definition: equal weak definitions of two sources are one."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A read-only private array that an image holds once, as an object of its own."""
+
+    symbol: str
+    slice: str
+    bytes: int
+    space: str
+
+
+@dataclass(frozen=True)
+class Export:
+    """A device function that other sources could call."""
+
+    symbol: str
+    weak: bool
+
+
+@dataclass(frozen=True)
+class Index:
+    """What one source holds, for one architecture and link form."""
+
+    source: str
+    """The source as the user wrote it, for messages; never part of a digest."""
+    arch: str
+    form: str
+    """`apart` (image, whole, merged PTX: state and tables are outside the units) or `closed` (bundle)."""
+    units: tuple[Unit, ...] = ()
+    state: tuple[State, ...] = ()
+    state_slice: str = ""
+    """Name of the text that defines all of `state`; empty where there is none."""
+    tables: tuple[Table, ...] = ()
+    exports: tuple[Export, ...] = ()
+    format: str = FORMAT
+    notes: tuple[str, ...] = field(default=())
+    """What LLVM said while parsing, to be shown again when the index is reused."""
+
+
+def to_text(index: Index) -> str:
+    """The index as its file holds it: sorted keys, one line per unit would not diff well, so indented."""
+    return json.dumps(dataclasses.asdict(index), indent=1, sort_keys=True) + "\n"
+
+
+def from_text(text: str, *, path: str = "index") -> Index:
+    """Reads what `to_text` wrote. Raises DamagedError for anything else."""
+    try:
+        data = json.loads(text)
+        if data["format"] != FORMAT:
+            msg = f"{path}: format {data['format']!r} is not {FORMAT!r}"
+            raise DamagedError(msg, hint="remove the file; the next build makes it anew")
+        return _index(data)
+    except (ValueError, KeyError, TypeError) as error:
+        msg = f"{path}: not an index: {error}"
+        raise DamagedError(msg, hint="remove the file; the next build makes it anew") from None
+
+
+def _index(data: dict[str, Any]) -> Index:
+    units = tuple(
+        Unit(
+            **{
+                **unit,
+                "kernels": tuple(Kernel(**kernel) for kernel in unit["kernels"]),
+                "state": tuple(unit["state"]),
+                "tables": tuple(unit["tables"]),
+                "needs": tuple((name, caller) for name, caller in unit["needs"]),
+                "shared": tuple(Shared(**shared) for shared in unit["shared"]),
+            }
+        )
+        for unit in data["units"]
+    )
+    return Index(
+        **{
+            **data,
+            "units": units,
+            "state": tuple(State(**state) for state in data["state"]),
+            "tables": tuple(Table(**table) for table in data["tables"]),
+            "exports": tuple(Export(**export) for export in data["exports"]),
+            "notes": tuple(data["notes"]),
+        }
+    )
