@@ -1,0 +1,1 @@
+"""Objects become images, fatbins and bundles; the manifest."""

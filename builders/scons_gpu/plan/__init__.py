@@ -1,0 +1,1 @@
+"""Indexes become a plan: what one module's image for one architecture is made of."""

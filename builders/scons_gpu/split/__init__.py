@@ -1,0 +1,1 @@
+"""IR becomes an index and slices."""

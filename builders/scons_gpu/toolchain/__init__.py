@@ -1,0 +1,1 @@
+"""What tools there are, what they are, and what they can do."""
