@@ -5,9 +5,9 @@ Importing this costs nothing and starts nothing. A SConstruct finds the tool wit
 
 from __future__ import annotations
 
-import os.path
+from pathlib import Path
 
 __all__ = ["TOOLPATH", "__version__"]
 
 __version__ = "0.1.0"
-TOOLPATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tools")
+TOOLPATH = str(Path(__file__).resolve().parent / "tools")

@@ -1,1 +1,8 @@
 """Indexes become a plan: what one module's image for one architecture is made of."""
+
+from __future__ import annotations
+
+from scons_gpu.plan.model import Part, Plan, PlannedKernel, PlannedState, from_text, to_text
+from scons_gpu.plan.plan import Key, plan, refusal
+
+__all__ = ["Key", "Part", "Plan", "PlannedKernel", "PlannedState", "from_text", "plan", "refusal", "to_text"]

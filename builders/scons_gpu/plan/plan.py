@@ -1,0 +1,229 @@
+"""From the indexes of a module's sources to its plan: who defines what, what clashes, what each part is called.
+
+A pure function: it sees indexes and options, no text, no tool and no file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from scons_gpu.errors import GpuError, MissingSymbolError, RefusedError
+from scons_gpu.plan.model import Part, Plan, PlannedKernel, PlannedState
+from scons_gpu.split import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from scons_gpu.split.index import Index, Kernel, State, Unit
+
+__all__ = ["CONSTANT_BANK", "Key", "plan", "refusal"]
+
+CONSTANT_BANK = 64 * 1024
+"""Bytes of constant memory that one image can have (CUDA C++ Programming Guide, technical specifications)."""
+
+HOST_FUNCTIONS = {
+    "printf": "device code prints through vprintf: include <cstdio> and let a CUDA compiler see the call",
+    "__assert_fail": "this is the host's assert; the device's is __assertfail",
+    "puts": "device code prints through printf alone",
+    "memcpy": "device code copies with a loop or llvm.memcpy",
+    "exit": "device code ends with __trap() or asm(\"exit;\")",
+}
+
+
+class Key(Protocol):
+    """Gives the fields that a part's digest is made of."""
+
+    def __call__(self, slice_name: str, *, libdevice: bool, renames: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        """As (field, value), sorted by field."""
+
+
+@dataclass
+class _Draft:
+    """What is known of the module so far."""
+
+    link: str
+    key: Key
+    kernels: dict[str, Part] = field(default_factory=dict)
+    units: dict[str, Part] = field(default_factory=dict)
+    state: dict[str, tuple[State, str]] = field(default_factory=dict)
+    others: dict[str, Part] = field(default_factory=dict)
+    taken: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+
+    def name(self, key: tuple[tuple[str, str], ...]) -> str:
+        """The digest of `key`; with `.2` and so on where another part of the plan has the same one."""
+        base = digest.fields(dict(key))
+        name, count = base, 1
+        while self.taken.setdefault(name, key) != key:
+            count += 1
+            name = f"{base}.{count}"
+        return name
+
+
+def plan(indexes: Sequence[Index], *, module: str, arch: str, link: str, key: Key) -> Plan:
+    """The plan of one module for one architecture. Raises RefusedError, with both sources named, for what clashes."""
+    draft = _Draft(link=link, key=key)
+    owners = {export.symbol: index.source for index in reversed(indexes) for export in index.exports}
+    try:
+        for index in indexes:
+            renames = _add_state(draft, index)
+            _add_tables(draft, index)
+            for unit in index.units:
+                _add_unit(draft, unit, index=index, owners=owners, renames=renames)
+        _check_constants(draft)
+    except GpuError as error:
+        raise error.at(module=module, arch=arch) from None
+    units = sorted(draft.units.values(), key=lambda part: part.kernels[0].symbol)
+    used = _used_tables(units, draft.others)
+    others = [part for _, part in sorted(draft.others.items()) if part.role == "state" or part.defines[0] in used]
+    others.sort(key=lambda part: part.role)
+    return Plan(
+        module=module,
+        arch=arch,
+        link=link,
+        parts=(*units, *others),
+        state=tuple(
+            PlannedState(symbol=symbol, bytes=state.bytes, space=state.space, source=source)
+            for symbol, (state, source) in sorted(draft.state.items())
+        ),
+        notes=tuple((index.source, note) for index in indexes for note in index.notes),
+    )
+
+
+def refusal(part: Part) -> GpuError | None:
+    """Why this part cannot be built, if it cannot."""
+    from scons_gpu.errors import from_json  # noqa: PLC0415 - the rare path
+
+    return from_json(json.loads(part.refused)) if part.refused else None
+
+
+def _add_state(draft: _Draft, index: Index) -> dict[str, str]:
+    """Enters the state of one source. Gives the renames that keep private state of equal content and name apart."""
+    renames: dict[str, str] = {}
+    defines = []
+    for state in index.state:
+        symbol = state.symbol
+        if symbol in draft.state:
+            other, source = draft.state[symbol]
+            if state.private:
+                symbol = renames[symbol] = _free(state.symbol, draft.state)
+            elif not (state.weak and other.weak and state.content == other.content):
+                raise _twice(state, source, index.source)
+        draft.state.setdefault(symbol, (state, index.source))
+        defines.append(symbol)
+    if index.state_slice:
+        pairs = tuple(sorted(renames.items()))
+        fields = draft.key(index.state_slice, libdevice=False, renames=pairs)
+        name = draft.name(fields)
+        draft.others[name] = Part(
+            digest=name,
+            key=fields,
+            slice=index.state_slice,
+            role="state",
+            source=index.source,
+            bytes=0,
+            renames=pairs,
+            defines=tuple(sorted(defines)),
+        )
+    return renames
+
+
+def _free(symbol: str, taken: dict[str, tuple[State, str]]) -> str:
+    count = 2
+    while f"{symbol}.{count}" in taken:
+        count += 1
+    return f"{symbol}.{count}"
+
+
+def _twice(state: State, first: str, second: str) -> RefusedError:
+    return RefusedError(
+        f"variable {state.name} is defined in {first} and in {second}",
+        hint="an image has one variable of a name: define it in one source, make it static, or put the sources into two modules",
+    )
+
+
+def _add_tables(draft: _Draft, index: Index) -> None:
+    for table in index.tables:
+        fields = draft.key(table.slice, libdevice=False, renames=())
+        name = draft.name(fields)
+        draft.others[name] = Part(
+            digest=name, key=fields, slice=table.slice, role="table", source=index.source, bytes=table.bytes, defines=(table.symbol,)
+        )
+
+
+def _add_unit(draft: _Draft, unit: Unit, *, index: Index, owners: dict[str, str], renames: dict[str, str]) -> None:
+    pairs = tuple(sorted((old, new) for old, new in renames.items() if old in unit.state))
+    fields = draft.key(unit.slice, libdevice=unit.libdevice, renames=pairs)
+    name = draft.name(fields)
+    part = Part(
+        digest=name,
+        key=fields,
+        slice=unit.slice,
+        role="unit",
+        source=index.source,
+        bytes=unit.bytes,
+        body=unit.body,
+        kernels=tuple(_kernel(kernel, unit, index.source) for kernel in unit.kernels),
+        joined=unit.joined,
+        renames=pairs,
+        uses=tuple(sorted({*(renames.get(symbol, symbol) for symbol in unit.state), *unit.tables})),
+        libdevice=unit.libdevice,
+        refused=_needs(unit, index=index, owners=owners),
+    )
+    for kernel in unit.kernels:
+        other = draft.kernels.setdefault(kernel.symbol, part)
+        if other is not part and other.key != part.key:
+            raise _clash(kernel, other.source, index.source)
+    draft.units.setdefault(name, part)
+
+
+def _kernel(kernel: Kernel, unit: Unit, source: str) -> PlannedKernel:
+    return PlannedKernel(
+        symbol=kernel.symbol,
+        readable=kernel.readable,
+        source=source,
+        max_threads=kernel.max_threads,
+        min_blocks=kernel.min_blocks,
+        shared_bytes=sum(shared.bytes for shared in unit.shared),
+        dynamic_shared=kernel.dynamic_shared,
+    )
+
+
+def _clash(kernel: Kernel, first: str, second: str) -> RefusedError:
+    return RefusedError(
+        f"kernel {kernel.readable} is defined differently in {first} and in {second}",
+        hint="an image has one kernel of a name: rename one, or put the sources into two modules",
+    )
+
+
+def _needs(unit: Unit, *, index: Index, owners: dict[str, str]) -> str:
+    """The refusal of a unit that calls what its source does not define, as JSON; empty where it calls nothing such."""
+    for callee, caller in unit.needs:
+        where = {"kernel": unit.kernels[0].readable, "source": index.source}
+        if owner := owners.get(callee):
+            error: GpuError = RefusedError(
+                f"{caller} calls {callee}, which {owner} defines",
+                hint=f"calls between the sources of a module are not resolved: include {callee} in {index.source}",
+                **where,
+            )
+        else:
+            hint = HOST_FUNCTIONS.get(callee, "define it in this source, or remove the call")
+            error = MissingSymbolError(f"{caller} calls {callee}, which nobody defines", hint=hint, **where)
+        return json.dumps(error.to_json(), sort_keys=True)
+    return ""
+
+
+def _used_tables(units: Iterable[Part], others: dict[str, Part]) -> set[str]:
+    return {symbol for part in (*units, *others.values()) for symbol in part.uses}
+
+
+def _check_constants(draft: _Draft) -> None:
+    """State stays, whoever reads it, so its sum is certain. What tables leave is known once units are assembled."""
+    sizes = Counter({symbol: state.bytes for symbol, (state, _) in draft.state.items() if state.space == "constant"})
+    if sizes.total() <= CONSTANT_BANK:
+        return
+    largest = "\n".join(f"{size:8d} bytes  {draft.state[symbol][0].name} of {draft.state[symbol][1]}" for symbol, size in sizes.most_common(5))
+    msg = f"{sizes.total()} bytes of __constant__ variables do not fit into the {CONSTANT_BANK} bytes of an image"
+    raise RefusedError(msg, output=largest, hint="move the largest into __device__ memory, or into another module")
