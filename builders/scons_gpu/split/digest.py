@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-import xxhash
+from scons_gpu.store.names import content
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,23 +12,11 @@ if TYPE_CHECKING:
 __all__ = ["content", "fields"]
 
 
-def _bits() -> int:
-    """How many bits of a hash count. Tests cut them to provoke collisions; nothing else sets this."""
-    return int(os.environ.get("SCONS_GPU_TEST_HASH_BITS", "128"))
-
-
-def content(data: bytes) -> str:
-    """32 hex digits over `data`."""
-    value = xxhash.xxh3_128_intdigest(data)
-    bits = _bits()
-    return f"{value if bits >= 128 else value & ((1 << bits) - 1):032x}"
-
-
 def fields(values: Mapping[str, str]) -> str:
     """32 hex digits over named fields, whatever their order: each name and value goes in behind its length."""
     parts = []
     for name in sorted(values):
         for text in (name, values[name]):
-            data = text.encode()
+            data = text.encode("utf-8", "surrogatepass")  # a flag that is no UTF-8 reaches Python with lone surrogates
             parts.append(b"%d:" % len(data) + data)
     return content(b"".join(parts))
