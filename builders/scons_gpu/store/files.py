@@ -23,7 +23,7 @@ _CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def write_atomic(path: Path, data: bytes | str, *, sync: bool = True) -> None:
-    """Puts `data` at `path`, making its folder if need be. Readers see the old file or the new one, and so does the next build after a crash.
+    """Puts `data` at `path`, making its folder if need be. Readers see the old file or the new one, so does a build after a crash.
 
     `sync` is for all that is believed without looking into it. Entries of the store are checked against a checksum whenever they
     are used, so they go without: on ext4 a small file takes 0.09 ms, and 0.6 ms synced.

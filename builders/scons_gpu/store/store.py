@@ -19,7 +19,6 @@ import shutil
 import stat
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import DamagedError, GpuError, UsageError
@@ -31,6 +30,7 @@ from scons_gpu.store.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
 __all__ = ["LOCK", "Store", "record_path", "writable"]
 
@@ -159,7 +159,8 @@ class Store:
                 return there
             # The old record goes first: new data beside it would look damaged to whoever reads now.
             _clear(record_path(path))
-            _clear(path, only_folders=True)
+            if there is not None:
+                _clear(path)
             write_atomic(path, data, sync=False)
             write_atomic(record_path(path), records.to_text(record, name=path.name), sync=False)
         return record
@@ -274,12 +275,11 @@ def _difference(data: bytes, record: Record) -> str:
     return "" if hashlib.sha256(data).hexdigest() == record.sha256 else "its checksum is not the recorded one"
 
 
-def _clear(path: Path, *, only_folders: bool = False) -> None:
+def _clear(path: Path) -> None:
     """Takes away whatever is at `path`; a folder in an entry's place is not ours, but the place is."""
     try:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif not only_folders:
-            path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
     except OSError as error:
-        raise unwritable(path, error) from error
+        if not path.is_dir():
+            raise unwritable(path, error) from error
+        shutil.rmtree(path, ignore_errors=True)
