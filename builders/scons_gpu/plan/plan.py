@@ -29,7 +29,7 @@ HOST_FUNCTIONS = {
     "__assert_fail": "this is the host's assert; the device's is __assertfail",
     "puts": "device code prints through printf alone",
     "memcpy": "device code copies with a loop or llvm.memcpy",
-    "exit": "device code ends with __trap() or asm(\"exit;\")",
+    "exit": 'device code ends with __trap() or asm("exit;")',
 }
 
 
@@ -224,6 +224,7 @@ def _check_constants(draft: _Draft) -> None:
     sizes = Counter({symbol: state.bytes for symbol, (state, _) in draft.state.items() if state.space == "constant"})
     if sizes.total() <= CONSTANT_BANK:
         return
-    largest = "\n".join(f"{size:8d} bytes  {draft.state[symbol][0].name} of {draft.state[symbol][1]}" for symbol, size in sizes.most_common(5))
+    named = [(size, *draft.state[symbol]) for symbol, size in sizes.most_common(5)]
+    largest = "\n".join(f"{size:8d} bytes  {state.name} of {source}" for size, state, source in named)
     msg = f"{sizes.total()} bytes of __constant__ variables do not fit into the {CONSTANT_BANK} bytes of an image"
     raise RefusedError(msg, output=largest, hint="move the largest into __device__ memory, or into another module")

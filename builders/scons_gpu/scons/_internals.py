@@ -1,0 +1,292 @@
+"""The only file that leans on SCons' private API. What it leans on, and why it has to.
+
+**The problem.** What an image is made of is known only when its plan is there, and the plan is made during the build. SCons walks its graph before it
+builds: the taskmaster looks at the image's node first, asks for its children (the plan), and comes back when the plan is ready. A scanner is asked
+once, at the first look, when the plan is missing or stale, and again only if a child was *built*. A plan that was merely up to date would leave the
+image with the units of a plan that is gone, and stale objects would be linked in silence.
+
+**What we do.** The image's node is of a class of its own whose `scan()` is asked every time the taskmaster looks at the node (`Node.children()` calls
+it each time, and only the stock `scan()` returns early). As soon as every child is done, it asks the image's job which units are missing, makes their
+nodes and hangs them under itself as prerequisites: order-only edges, outside the signature, built in parallel. Then the image needs no scanner, and
+`--implicit-cache` and `--implicit-deps-unchanged` have nothing to keep. Scans run one at a time under the taskmaster's lock, so making nodes is safe.
+
+**Folding.** Units are asked for only when the image is out of date, so a build with nothing to do has as many nodes as modules, not kernels.
+
+**Half-written and foreign targets.** SCons compares what a target was made *from*, never the target. After a SIGKILL, or an edit that is taken back, a
+file can be newer than its record and pass as current. `Artefact.is_up_to_date()` therefore also compares the file with what was recorded when it was
+made (size and time, else content).
+
+**Nothing to make.** A module without kernels is legal and makes no file, but SCons builds a missing file again each time. An artefact whose job says
+that it makes nothing is up to date when its inputs are.
+
+**Headers.** The compiler says what it read, after the build. `Compiled.built()` puts that list into the node before SCons records it, so that the
+first null build is one. On the way in, SCons' own C scanner finds headers that other builders make, as order-only edges.
+
+**Order.** The stock taskmaster goes depth first. `Batch` keeps units back until nothing else is waiting, then gives the longest first, over all
+programs of the build.
+
+**An exception in any of these hooks kills a thread of SCons, and the build hangs for good.** Each hook catches everything: a job's own error is kept
+and raised when the job runs; a mistake of ours falls back to what SCons would have done.
+
+Each paragraph has its contract test in tests/unit/test_internals.py.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import SCons.Action
+import SCons.Builder
+import SCons.Node
+import SCons.Node.FS
+import SCons.Scanner.C
+import SCons.Script.Main
+import SCons.Taskmaster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+__all__ = ["Artefact", "Batch", "Compiled", "Image", "Job", "UnitFile", "builder", "install", "is_executed", "looking", "node_at"]
+
+
+class Job(Protocol):
+    """What a node of ours is made by. It hangs on `node.attributes.gpu`."""
+
+    stage: str
+    signature: str
+    """All that shapes the result, besides the content of the sources: one `name = value` line each."""
+
+    def line(self, env: Any) -> str:
+        """What is printed before the step runs; empty for nothing."""
+
+    def run(self, node: Any) -> None:
+        """Makes the node's file. Raises SCons' BuildError."""
+
+    def makes_nothing(self) -> bool:
+        """Whether there is rightly no file."""
+
+    def sidecars(self) -> Sequence[Path]:
+        """Files that are written beside the target and must be there."""
+
+
+class Artefact(SCons.Node.FS.File):  # type: ignore[misc]
+    """A file of ours in the build folder."""
+
+    __slots__ = ()
+
+    def is_up_to_date(self) -> bool:
+        """As SCons says, and the file is the one that was recorded."""
+        job = self.attributes.gpu
+        if not self.exists():
+            return not self.changed() and bool(job.makes_nothing())
+        return bool(super().is_up_to_date()) and self.is_recorded() and all(path.exists() for path in job.sidecars())
+
+    def is_recorded(self) -> bool:
+        """Whether the file on disk is the one whose making was recorded."""
+        then = self.get_stored_info().ninfo
+        try:
+            if then.size == self.get_size() and then.timestamp == self.get_timestamp():
+                return True
+            return bool(then.csig == self.get_content_hash())
+        except AttributeError:
+            return False
+
+
+class Compiled(Artefact):
+    """IR that a compiler made: its job knows which files the compiler read."""
+
+    __slots__ = ()
+
+    def scan(self) -> None:
+        """Adds what the compiler read last time, and headers that are still to be made."""
+        first = self.implicit is None
+        super().scan()
+        if first and self.has_builder():
+            self.add_to_implicit([node for node in self._read() if node.is_derived() or node.exists()])
+            if not self._is_current():
+                self.add_prerequisite(list(_derived_headers(self)))
+
+    def built(self) -> None:
+        """Records what the compiler read this time."""
+        self.implicit = []
+        self.implicit_set = set()
+        self._children_reset()
+        headers = [node for node in self._read() if node.exists()]
+        self.add_to_implicit(headers)
+        for node in headers:
+            node.get_ninfo().update(node)
+        super().built()
+
+    def _read(self) -> list[Any]:
+        try:
+            return [self.dir.fs.File(path) for path in self.attributes.gpu.dependencies()]
+        except Exception:  # noqa: BLE001 - a hook: the node is built, and reads its dependencies anew
+            return []
+
+    def _is_current(self) -> bool:
+        """A cheap look at content alone: whether headers need to be searched for at all."""
+        then = self.get_stored_info().binfo
+        sigs = [*then.bsourcesigs, *then.bdependsigs, *then.bimplicitsigs]
+        children = self._children_get()
+        if len(sigs) != len(children):
+            return False
+        return all(not child.is_derived() and child.get_csig() == sig.csig for child, sig in zip(children, sigs, strict=True))
+
+
+def _derived_headers(node: Any) -> Iterable[Any]:
+    """Headers that the source names, that can be found, and that another builder makes."""
+    try:
+        env, scanner = node.get_build_env(), SCons.Scanner.C.CScanner()
+        path = scanner.path(env, node.dir)
+        found = [header for source in node.sources for header in source.get_implicit_deps(env, scanner, lambda _: path)]
+        return [header for header in found if header.is_derived()]
+    except Exception:  # noqa: BLE001 - a hook: a header that nobody finds is the compiler's to report
+        return []
+
+
+class Image(Artefact):
+    """A file that a plan decides: its units become nodes while the build runs."""
+
+    __slots__ = ()
+
+    def scan(self) -> None:
+        """Hangs missing units under the node, once, when all that decides them is there."""
+        super().scan()
+        job = self.attributes.gpu
+        if job.expanded or not self._decided():
+            return
+        job.expanded = True
+        try:
+            if not self.is_up_to_date():
+                self.add_prerequisite(job.units())
+        except Exception as error:  # noqa: BLE001 - a hook: raised again when the job runs
+            job.error = error
+
+    def _decided(self) -> bool:
+        states = [child.get_state() for child in self._children_get()]
+        return bool(states) and all(SCons.Node.up_to_date <= state < SCons.Node.failed for state in states)
+
+
+class UnitFile(SCons.Node.FS.File):  # type: ignore[misc]
+    """A unit's PTX or object in the store. It exists only to be built; SCons keeps no record of it, the store does."""
+
+    __slots__ = ()
+
+    def is_up_to_date(self) -> bool:
+        """A node is made only for what is missing."""
+        return False
+
+
+class Batch(SCons.Taskmaster.Taskmaster):  # type: ignore[misc]
+    """The stock taskmaster, with units kept back until all of them are known, then given longest first."""
+
+    def __init__(self, *args: Any, **kw: Any) -> None:
+        super().__init__(*args, **kw)
+        self.waiting: list[tuple[float, int, Any]] = []
+        self.count = itertools.count()
+
+    def find_next_candidate(self) -> Any:
+        """The next node to look at."""
+        try:
+            self._keep_units_back()
+            if not self.candidates and self.waiting:
+                return heapq.heappop(self.waiting)[2]
+        except Exception:  # noqa: BLE001 - a hook: an exception here would hang SCons
+            self._give_back()
+        return super().find_next_candidate()
+
+    def no_next_candidate(self) -> Any:
+        """Stops: what was kept back will not be built either."""
+        self._give_back()
+        return super().no_next_candidate()
+
+    def _keep_units_back(self) -> None:
+        if not any(isinstance(node, UnitFile) for node in self.candidates):
+            return
+        others = []
+        for node in self.candidates:
+            if isinstance(node, UnitFile):
+                heapq.heappush(self.waiting, (-weight(node), next(self.count), node))
+            else:
+                others.append(node)
+        self.candidates = others
+
+    def _give_back(self) -> None:
+        self.candidates.extend(entry[2] for entry in self.waiting)
+        self.waiting = []
+
+
+def weight(node: Any) -> float:
+    """Seconds that a unit is expected to take."""
+    return float(node.attributes.gpu.weight)
+
+
+class StepAction(SCons.Action.FunctionAction):  # type: ignore[misc]
+    """The one action: what it does, prints and depends on is its target's job."""
+
+    def __init__(self) -> None:
+        super().__init__(_run, {})
+
+    def strfunction(self, target: Any, source: Any, env: Any, executor: Any = None) -> str:  # noqa: ARG002 - SCons' signature
+        """The step's line."""
+        return str(target[0].attributes.gpu.line(env))
+
+    def get_presig(self, target: Any, source: Any, env: Any, executor: Any = None) -> bytes:  # noqa: ARG002 - SCons' signature
+        """The signature: what shapes the result, and not our bytecode."""
+        return str(target[0].attributes.gpu.signature).encode()
+
+    def genstring(self, target: Any, source: Any, env: Any, executor: Any = None) -> str:  # noqa: ARG002 - SCons' signature
+        """What `--debug=explain` shows as the old and the new action."""
+        job = target[0].attributes.gpu
+        return f"{job.stage}\n{job.signature}"
+
+
+def _run(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001 - SCons' signature
+    target[0].attributes.gpu.run(target[0])
+
+
+_ACTION = StepAction()
+
+
+def node_at(fs: Any, path: Any, kind: type) -> Any:
+    """The node of `path`, as a node of `kind`; also where the user named it before as a plain file."""
+    node = fs._lookup(str(path), None, SCons.Node.FS.File, create=1)  # noqa: SLF001 - what fs.File() itself does
+    if type(node) is SCons.Node.FS.File:
+        node.__class__ = kind
+    return node
+
+
+def builder(kind: type) -> Callable[[Any, Any, Sequence[Any], Job], Any]:
+    """Gives a function (env, target, sources, job) that declares one node of `kind`."""
+    made = SCons.Builder.Builder(action=_ACTION, target_factory=lambda name, **_: name)
+
+    def declare(env: Any, target: Any, sources: Sequence[Any], job: Job) -> Any:
+        node = node_at(env.fs, target, kind)
+        node.attributes.gpu = job
+        made(env, target=[node], source=list(sources))
+        node.nocache = 1
+        if kind is UnitFile:
+            node.store_info = 0
+        return node
+
+    return declare
+
+
+def is_executed(node: Any) -> bool:
+    """Whether the node was made in this run, or would have been under `-n`."""
+    return bool(node.get_state() == SCons.Node.executed)
+
+
+def looking() -> bool:
+    """Whether this run only looks: `-n`, `-q`, `-c`, `-h`."""
+    options = SCons.Script.Main.OptionsParser.values
+    return any(getattr(options, name, False) for name in ("no_exec", "question", "clean", "help"))
+
+
+def install() -> None:
+    """Puts our taskmaster in the place of the stock one. Harmless when done twice."""
+    if SCons.Taskmaster.Taskmaster is not Batch:
+        SCons.Taskmaster.Taskmaster = Batch

@@ -1,0 +1,208 @@
+"""The GPU_ variables: one table of names, defaults and meanings, and what an environment sets them to."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scons_gpu.assemble.provider import AssembleOptions
+from scons_gpu.errors import UsageError
+from scons_gpu.source.clang import ClangOptions
+from scons_gpu.toolchain import arch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["PER_SOURCE", "VARIABLES", "Settings", "check_names", "front_end", "read", "set_defaults"]
+
+STEPS = ("source", "split", "plan", "lower", "assemble", "link", "pack", "manifest")
+
+VARIABLES: dict[str, tuple[Any, str]] = {
+    "GPU_ARCHS": ((), "architectures, as sm_90, 90a, compute_90 or 8.6+PTX; there is no default"),
+    "GPU_OPT": (3, "optimisation level of LLVM and the assembler, 0 to 3"),
+    "GPU_LINK": ("image", "image: one linked cubin per module; bundle: kernels side by side, loaded one by one"),
+    "GPU_LOWER": ("auto", "auto or llvm"),
+    "GPU_PROVIDER": ("auto", "auto or ptxas"),
+    "GPU_FRONTEND": ("auto", "auto or clang"),
+    "GPU_CLANG": ("", "path of clang"),
+    "GPU_CLANGFLAGS": ((), "further flags for clang"),
+    "GPU_CUDA_PATH": ("", "folder of the CUDA toolkit whose ptxas and nvlink are used"),
+    "GPU_CUDA_HEADERS": ("", "folder of the CUDA headers that clang reads, 12.9 or older"),
+    "GPU_PTXASFLAGS": ((), "further flags for the assembler"),
+    "GPU_MAXRREGCOUNT": ("", "registers per thread at most"),
+    "GPU_FAST_MATH": (False, "fast, less exact arithmetic in .cu sources"),
+    "GPU_FTZ": (False, "flush denormal floats to zero"),
+    "GPU_LINEINFO": (False, "line numbers for profilers"),
+    "GPU_DEBUG": (False, "device debugging: -g and no optimisation"),
+    "GPU_FAIL_ON_SPILL": (False, "fail where a kernel spills registers"),
+    "GPU_STORE": ("#.gpu-store", "folder of compiled units; of a list the first is written, the others are only read"),
+    "GPU_SHARE_TWINS": (False, "kernels of one body and different names share one object of a bundle"),
+    **{f"GPU_{step.upper()}COMSTR": (f"{step:<9} $GPU_NAME", f"line of a {step} step; empty for the whole command") for step in STEPS},
+}
+"""Name → (default, meaning)."""
+
+PER_SOURCE = ("CPPDEFINES", "CPPPATH", "GPU_CLANGFLAGS", "GPU_FAST_MATH", "GPU_FTZ")
+CHOICES = {"GPU_LINK": ("image", "bundle"), "GPU_LOWER": ("auto", "llvm"), "GPU_PROVIDER": ("auto", "ptxas"), "GPU_FRONTEND": ("auto", "clang")}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What one module is built with."""
+
+    archs: tuple[arch.Target, ...]
+    opt: int
+    link: str
+    provider: str
+    ftz: bool
+    fast_math: bool
+    lineinfo: bool
+    debug: bool
+    share_twins: bool
+    assemble: AssembleOptions
+    clang: str
+    cuda_path: str
+    cuda_headers: str
+    store: tuple[Path, ...]
+
+
+def set_defaults(env: Any) -> None:
+    """Sets what the user has not set."""
+    env.SetDefault(**{name: value for name, (value, _) in VARIABLES.items()})
+
+
+def check_names(arguments: Mapping[str, Any]) -> None:
+    """Raises UsageError for a GPU_ variable of the command line that does not exist."""
+    for name in arguments:
+        if name.startswith("GPU_") and name not in VARIABLES:
+            near = difflib.get_close_matches(name, VARIABLES, n=3, cutoff=0.5)
+            msg = f"there is no variable {name}"
+            raise UsageError(msg, hint=f"did you mean {' or '.join(near)}?" if near else "the variables are listed in docs/modules.md")
+
+
+def read(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> Settings:
+    """What `env` says, with the command line's `arguments` over it, and a module's own `overrides` over both."""
+    check_names(overrides)
+    get = _getter(env, arguments, overrides)
+    debug = _flag("GPU_DEBUG", get)
+    opt = 0 if debug else _number("GPU_OPT", get, low=0, high=3)
+    registers = get("GPU_MAXRREGCOUNT")
+    return Settings(
+        archs=_archs(get("GPU_ARCHS")),
+        opt=opt,
+        link=_choice("GPU_LINK", get),
+        provider=_choice("GPU_PROVIDER", get),
+        ftz=_flag("GPU_FTZ", get) or _flag("GPU_FAST_MATH", get),
+        fast_math=_flag("GPU_FAST_MATH", get),
+        lineinfo=_flag("GPU_LINEINFO", get),
+        debug=debug,
+        share_twins=_flag("GPU_SHARE_TWINS", get),
+        assemble=AssembleOptions(
+            opt=opt,
+            lineinfo=_flag("GPU_LINEINFO", get),
+            debug=debug,
+            maxrregcount=None if registers in ("", None) else _number("GPU_MAXRREGCOUNT", get, low=16, high=255),
+            flags=_words(env, get("GPU_PTXASFLAGS")),
+            fail_on_spill=_flag("GPU_FAIL_ON_SPILL", get),
+        ),
+        clang=_path(env, get("GPU_CLANG")),
+        cuda_path=_path(env, get("GPU_CUDA_PATH")),
+        cuda_headers=_path(env, get("GPU_CUDA_HEADERS")),
+        store=_stores(env, get("GPU_STORE")),
+    )
+
+
+def front_end(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> ClangOptions:
+    """What clang is told for one source."""
+    get = _getter(env, arguments, overrides)
+    return ClangOptions(
+        cpppath=_cpppath(env, get("CPPPATH")),
+        defines=_defines(env, get("CPPDEFINES")),
+        flags=_words(env, get("GPU_CLANGFLAGS")),
+        fast_math=_flag("GPU_FAST_MATH", get),
+        ftz=_flag("GPU_FTZ", get),
+        lineinfo=_flag("GPU_LINEINFO", get),
+        debug=_flag("GPU_DEBUG", get),
+    )
+
+
+def _getter(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> Any:
+    def get(name: str) -> Any:
+        if name in overrides:
+            return overrides[name]
+        if name in arguments and name in VARIABLES:
+            return arguments[name]
+        return env.get(name, VARIABLES.get(name, ("", ""))[0])
+
+    return get
+
+
+def _archs(value: Any) -> tuple[arch.Target, ...]:
+    text = value if isinstance(value, str) else [str(item) for item in value or ()]
+    if not text:
+        msg = "GPU_ARCHS is not set"
+        raise UsageError(msg, hint='say which GPUs to build for, as in Environment(tools=["default", "gpu"], GPU_ARCHS=["sm_80", "compute_90"])')
+    return arch.parse(text)
+
+
+def _flag(name: str, get: Any) -> bool:
+    value = get(name)
+    if isinstance(value, str):
+        known = {"": False, "0": False, "no": False, "false": False, "off": False, "1": True, "yes": True, "true": True, "on": True}
+        if value.lower() not in known:
+            msg = f"{name}={value} is neither yes nor no"
+            raise UsageError(msg, hint="use 0 or 1")
+        return known[value.lower()]
+    return bool(value)
+
+
+def _number(name: str, get: Any, *, low: int, high: int) -> int:
+    value = get(name)
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        number = low - 1
+    if not low <= number <= high:
+        msg = f"{name}={value} is not a number from {low} to {high}"
+        raise UsageError(msg)
+    return number
+
+
+def _choice(name: str, get: Any) -> str:
+    value = str(get(name))
+    if value not in CHOICES[name]:
+        msg = f"{name}={value} is not known"
+        raise UsageError(msg, hint=f"it is one of {', '.join(CHOICES[name])}")
+    return value
+
+
+def _words(env: Any, value: Any) -> tuple[str, ...]:
+    """Flags, from a string as the shell would split it or a list."""
+    return tuple(str(word) for word in env.subst_list(env.Split(value) if isinstance(value, str) else list(value or ()))[0])
+
+
+def _path(env: Any, value: Any) -> str:
+    text = env.subst(str(value or ""))
+    return env.Dir(text).get_abspath() if text.startswith("#") else text
+
+
+def _stores(env: Any, value: Any) -> tuple[Path, ...]:
+    items = value if isinstance(value, (list, tuple)) else [value]
+    return tuple(Path(env.Dir(env.subst(str(item))).get_abspath()) for item in items)
+
+
+def _cpppath(env: Any, value: Any) -> tuple[str, ...]:
+    """Include folders as clang is given them: below the top where they are; a variant folder with its source folder behind it."""
+    paths: list[str] = []
+    for item in env.Flatten([value]) if value else ():
+        node = env.Dir(env.subst(str(item)))
+        paths += [str(node.get_path()), str(node.srcnode().get_path())]
+    return tuple(dict.fromkeys(paths))
+
+
+def _defines(env: Any, value: Any) -> tuple[str, ...]:
+    """CPPDEFINES in any of SCons' spellings, as NAME or NAME=VALUE."""
+    from SCons.Defaults import processDefines  # noqa: PLC0415 - SCons is there when this runs, not when docs import the table
+
+    return tuple(env.subst(str(define)) for define in processDefines(value)) if value else ()
