@@ -1,0 +1,109 @@
+"""What LLVM prints on its own, shortened for people, and what its last words mean when it takes the process along."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections import Counter
+from dataclasses import dataclass
+
+from scons_gpu.errors import GpuError, ToolError, ToolKilledError, UnsupportedArchError
+
+__all__ = ["LIMIT", "condense", "death"]
+
+LIMIT = 20
+"""Lines that are shown of one unit at most."""
+
+_SELECT = re.compile(r"Cannot select: (?:intrinsic %?(?P<intrinsic>llvm\.[\w.]+)|(?P<node>.+))")
+_FUNCTION = re.compile(r"^In function: (\S+)", re.MULTILINE)
+_WORDS = re.compile(
+    r"^(?:LLVM ERROR|error|fatal error): (?:<unknown>:0:0: in function (?P<function>\S+) [^:]*: )?(?P<what>.+)$", re.MULTILINE
+)
+_TOO_OLD = re.compile(
+    r"requires? .*(?:sm_\d|PTX)|(?:PTX|sm_\d+).*(?:or (?:newer|higher|above)|>=|introduced)|unsupported cmpxchg|not supported on"
+)
+
+
+@dataclass(frozen=True)
+class _Need:
+    """What a family of intrinsics asks for."""
+
+    prefix: str
+    instruction: str
+    arch: str
+
+
+# The longest prefix that fits counts. From NVIDIA's PTX ISA 9.0, section "Target ISA Notes" of each instruction.
+_NEEDS = (
+    _Need("llvm.nvvm.barrier.cluster.", "barrier.cluster", "sm_90"),
+    _Need("llvm.nvvm.read.ptx.sreg.cluster", "%cluster special registers", "sm_90"),
+    _Need("llvm.nvvm.read.ptx.sreg.nclusterid", "%cluster special registers", "sm_90"),
+    _Need("llvm.nvvm.is_explicit_cluster", "%is_explicit_cluster", "sm_90"),
+    _Need("llvm.nvvm.mapa", "mapa", "sm_90"),
+    _Need("llvm.nvvm.getctarank", "getctarank", "sm_90"),
+    _Need("llvm.nvvm.cp.async.bulk.", "cp.async.bulk", "sm_90"),
+    _Need("llvm.nvvm.fence.proxy.", "fence.proxy", "sm_90"),
+    _Need("llvm.nvvm.elect.sync", "elect.sync", "sm_90"),
+    _Need("llvm.nvvm.griddepcontrol.", "griddepcontrol", "sm_90"),
+    _Need("llvm.nvvm.setmaxnreg.", "setmaxnreg", "sm_90a"),
+    _Need("llvm.nvvm.wgmma.", "wgmma", "sm_90a"),
+    _Need("llvm.nvvm.stmatrix.", "stmatrix", "sm_90"),
+    _Need("llvm.nvvm.tcgen05.", "tcgen05", "sm_100a"),
+    _Need("llvm.nvvm.clusterlaunchcontrol.", "clusterlaunchcontrol", "sm_100"),
+    _Need("llvm.nvvm.cp.async.", "cp.async", "sm_80"),
+    _Need("llvm.nvvm.mbarrier.", "mbarrier", "sm_80"),
+    _Need("llvm.nvvm.redux.sync.f", "redux.sync of floats", "sm_100a"),
+    _Need("llvm.nvvm.redux.sync.", "redux.sync", "sm_80"),
+    _Need("llvm.nvvm.ldmatrix.", "ldmatrix", "sm_75"),
+    _Need("llvm.nvvm.mma.", "mma", "sm_70"),
+    _Need("llvm.nvvm.wmma.", "wmma", "sm_70"),
+    _Need("llvm.nvvm.match.", "match.sync", "sm_70"),
+    _Need("llvm.nvvm.nanosleep", "nanosleep", "sm_70"),
+)
+
+
+def condense(text: str) -> str:
+    """Each line once, in the order of its first appearance, with how often it was said; at most `LIMIT` lines."""
+    counts = Counter(line for line in text.splitlines() if line.strip())
+    lines = [line if count == 1 else f"{line} ({count} times)" for line, count in counts.items()]
+    if len(lines) > LIMIT:
+        lines = [*lines[:LIMIT], f"... and {len(lines) - LIMIT} more lines"]
+    return "\n".join(lines)
+
+
+def death(*, code: int, said: str, peak_kib: int, arch: str) -> GpuError:
+    """The error for a worker that ended with exit status `code` (negative: a signal) in the middle of a task for `arch`."""
+    words = _WORDS.search(said)
+    # An abort or exit with last words is LLVM's own way of refusing an input; any other end is a crash.
+    if words and code in (1, -signal.SIGABRT):
+        return _refusal(words["what"].strip(), words["function"] or "", said, arch)
+    how = f"was ended by {_signal(-code)}" if code < 0 else f"ended with status {code}"
+    hint = "the system may have run out of memory: build with a smaller -j" if code == -signal.SIGKILL else ""
+    msg = f"the LLVM worker {how}; its peak memory was {peak_kib / 1024:.0f} MiB"
+    return ToolKilledError(msg, arch=arch, output=condense(said), hint=hint)
+
+
+def _refusal(words: str, function: str, said: str, arch: str) -> GpuError:
+    match = _SELECT.search(words)
+    kernel = function or (found[1] if (found := _FUNCTION.search(said)) else "")
+    if match and match["intrinsic"]:
+        need = _need(match["intrinsic"])
+        known = f"{match['intrinsic']} ({need.instruction}) needs {need.arch}" if need else f"{match['intrinsic']} does not exist there"
+        msg = f"{known}; LLVM cannot select it"
+        hint = f"build this source for {need.arch}, or leave the instruction out below it" if need else ""
+        return UnsupportedArchError(msg, kernel=kernel, arch=arch, hint=hint)
+    if match or _TOO_OLD.search(words):
+        return UnsupportedArchError("uses what this architecture or PTX version lacks", kernel=kernel, arch=arch, output=condense(said))
+    return ToolError("LLVM does not lower this unit", kernel=kernel, arch=arch, output=condense(said))
+
+
+def _need(intrinsic: str) -> _Need | None:
+    fitting = [need for need in _NEEDS if intrinsic.startswith(need.prefix)]
+    return max(fitting, key=lambda need: len(need.prefix), default=None)
+
+
+def _signal(number: int) -> str:
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:
+        return f"signal {number}"

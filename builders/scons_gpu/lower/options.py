@@ -1,0 +1,91 @@
+"""What shapes a unit's PTX besides its slice, and the digest's fields made of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scons_gpu.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from scons_gpu.toolchain.arch import Target
+
+__all__ = ["FORMAT", "LowerOptions", "key"]
+
+FORMAT = "scons-gpu/ptx/1"
+"""Raised whenever the recipe in `lower.llvm` changes: the same slice and options then have another digest."""
+
+
+@dataclass(frozen=True)
+class LowerOptions:
+    """How LLVM's NVPTX lowers one unit."""
+
+    ptx: int
+    """PTX ISA version: 78 is 7.8. Comes from `toolchain.versions.ptx_version`."""
+    opt: int = 3
+    """0-3: LLVM's middle end and its code generator alike."""
+    ftz: bool = False
+    """Single precision flushes denormals. Never takes away what the IR itself asks for."""
+    fast_math: bool = False
+    """Implies `ftz`, and libdevice's square root is the approximate one. Flags on instructions are the front end's to set."""
+    debug: bool = False
+    """Debug information goes into the PTX as the IR has it."""
+    lineinfo: bool = False
+    """The same; the IR decides whether that is line tables only. With neither, debug information in the IR is dropped."""
+
+    def __post_init__(self) -> None:
+        if self.opt not in range(4):
+            msg = f"optimisation level {self.opt} is not 0, 1, 2 or 3"
+            raise UsageError(msg)
+
+    @property
+    def flush(self) -> bool:
+        """Whether single precision denormals are flushed, after what implies it."""
+        return self.ftz or self.fast_math
+
+    @property
+    def keep_debug(self) -> bool:
+        """Whether debug information in the IR reaches the PTX."""
+        return self.debug or self.lineinfo
+
+
+def key(  # noqa: PLR0913 - one keyword per field of the digest
+    *,
+    slice: str,  # noqa: A002 - the field's name in the log and in the record
+    target: Target,
+    options: LowerOptions,
+    llvm: str,
+    libdevice: str = "",
+    renames: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+) -> tuple[tuple[str, str], ...]:
+    """The digest's fields as (field, value), sorted by field.
+
+    `llvm` is the toolchain's version and identity of LLVM; `libdevice` its file's identity, "" for a unit that calls none of it.
+    """
+    fields = {
+        "arch": target.name,
+        "debug": "full" if options.debug else "lines" if options.lineinfo else "none",
+        "fast-math": _flag(on=options.fast_math),
+        "format": FORMAT,
+        "ftz": _flag(on=options.flush),
+        "libdevice": libdevice,
+        "llvm": llvm,
+        "opt": str(options.opt),
+        "ptx": str(options.ptx),
+        "renames": _renames(renames),
+        "slice": slice,
+    }
+    return tuple(sorted(fields.items()))
+
+
+def _flag(*, on: bool) -> str:
+    return "1" if on else "0"
+
+
+def _renames(renames: Mapping[str, str] | Iterable[tuple[str, str]]) -> str:
+    """JSON, so that no pair of names reads like another; empty where there is nothing to rename."""
+    pairs = sorted(dict(renames).items())
+    return json.dumps(pairs, separators=(",", ":")) if pairs else ""

@@ -1,0 +1,148 @@
+"""Worker processes for all that needs LLVM: as many as there are calls at once, reused, replaced when one dies.
+
+Importing this starts nothing and imports no LLVM.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import scons_gpu
+from scons_gpu.errors import from_json
+from scons_gpu.lower.messages import death
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Pool"]
+
+RECYCLE_KIB = 2 << 20
+"""A worker that holds more than this after a task is let go: 2 GiB."""
+
+
+class Pool:
+    """Runs tasks in workers. Every method may be called from any thread."""
+
+    def __init__(self, *, environ: Mapping[str, str] | None = None) -> None:
+        """Starts nothing yet. `environ` is the workers' environment, by default this process'."""
+        self._environ = dict(os.environ if environ is None else environ)
+        self._lock = threading.Lock()
+        self._idle: list[_Worker] = []
+        self._all: set[_Worker] = set()
+        self.started = 0
+        """How many workers this pool ever started."""
+
+    def run(self, op: str, **arguments: Any) -> dict[str, Any]:  # noqa: ANN401 - what JSON can hold
+        """Has a worker do `op` and gives its answer: `output`, `cpu` (s), `peak_kib`, `worker` (process id), and what the task adds.
+
+        Raises the GpuError that the task raised; for a worker that died, what LLVM's last words mean, else ToolKilledError.
+        """
+        worker = self._take()
+        try:
+            answer = worker.ask({"op": op, **arguments})
+        except BaseException:  # an interrupt too: an answer that nobody waits for would be taken for the next task's
+            self._drop(worker)
+            raise
+        if answer is None:
+            self._drop(worker)
+            raise worker.obituary(str(arguments.get("arch", "")))
+        if answer.pop("rss_kib") > RECYCLE_KIB:
+            self._drop(worker)
+        else:
+            with self._lock:
+                self._idle.append(worker)
+        if not answer.pop("ok"):
+            raise from_json(answer["error"])
+        return {**answer, "worker": worker.pid}
+
+    def close(self) -> None:
+        """Ends all workers, busy ones too; files are never half-written. The pool can be used again."""
+        with self._lock:
+            workers, self._idle, self._all = list(self._all), [], set()
+        for worker in workers:
+            worker.end()
+        atexit.unregister(self.close)
+
+    def _take(self) -> _Worker:
+        """The worker that was idle last, so that those which are not needed any more stay cold; or a new one."""
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+            if not self._all:
+                atexit.register(self.close)
+            worker = _Worker(self._environ)
+            self._all.add(worker)
+            self.started += 1
+            return worker
+
+    def _drop(self, worker: _Worker) -> None:
+        with self._lock:
+            self._all.discard(worker)
+        worker.end()
+
+
+class _Worker:
+    """One process and its pipes."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        # Without a name: nothing is left behind, however this process ends.
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
+        package = str(Path(scons_gpu.__file__).parent.parent)
+        path = os.pathsep.join([package, *filter(None, [environ.get("PYTHONPATH", "")])])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "scons_gpu.lower.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            env={**environ, "PYTHONPATH": path},
+        )
+        self.pid = self._process.pid
+        self._peak_kib = 0
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any] | None:
+        """The answer, or None if the worker died over it."""
+        assert self._process.stdin is not None  # noqa: S101
+        assert self._process.stdout is not None  # noqa: S101
+        line = json.dumps(request, default=_plain) + "\n"
+        try:
+            self._process.stdin.write(line.encode())
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            return None
+        reply = self._process.stdout.readline()
+        return json.loads(reply) if reply.endswith(b"\n") else None
+
+    def obituary(self, arch: str) -> Exception:
+        """Why it died. Call after `end`."""
+        size = os.fstat(self._said.fileno()).st_size
+        said = os.pread(self._said.fileno(), size, 0).decode(errors="replace")
+        self._said.close()
+        return death(code=self._process.returncode, said=said, peak_kib=self._peak_kib, arch=arch)
+
+    def end(self) -> None:
+        """Closes the pipe, which ends the process, and waits for it."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        if self._process.returncode is None:
+            _, status, usage = os.wait4(self.pid, 0)
+            self._process.returncode = os.waitstatus_to_exitcode(status)
+            self._peak_kib = usage.ru_maxrss
+
+
+def _plain(value: object) -> Any:  # noqa: ANN401
+    """What JSON does not know of itself: paths and dataclasses."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return os.fspath(value)  # type: ignore[call-overload]
