@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["locked"]
+__all__ = ["locked", "take"]
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
@@ -23,8 +23,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 def locked(path: Path) -> Iterator[None]:
     """Holds `path` (made if need be, never removed) while the block runs. Not to be taken again inside.
 
-    Every call opens the file anew, which is what makes the lock work between threads too. On a file system without locks
-    the block runs unguarded: what it guards is checked by content whenever it is read.
+    Every call opens the file anew, which is what makes the lock work between threads too.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     try:
@@ -36,11 +35,16 @@ def locked(path: Path) -> Iterator[None]:
     except OSError as error:
         raise unwritable(path, error) from error
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
+        take(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
+
+
+def take(descriptor: int, lock: int) -> None:
+    """Locks an open file. A file system without locks goes unguarded: what is guarded here is checked by content whenever it is read."""
+    try:
+        fcntl.flock(descriptor, lock)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise

@@ -1,0 +1,111 @@
+"""What a build did, counted from its records: the numbers of `scons-gpu stats --json`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["SCHEMA", "Stats", "stats"]
+
+SCHEMA = 1
+
+_UNIT_STAGES = ("lower", "assemble")
+_Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Stats:
+    """The counts of one build. State and table objects are no units; a unit is counted once for each architecture."""
+
+    build: str = ""
+    """Empty where there was no build."""
+    modules: int = 0
+    kernels: int = 0
+    references: int = 0
+    """Units of all plans."""
+    unique: int = 0
+    """Different digests among them."""
+    shared: int = 0
+    """References less unique ones."""
+    needed: int = 0
+    """Units of the images that were due in this build, less failed ones: compiled + reused + deferred."""
+    compiled: int = 0
+    """Lowered or assembled in this build, and not deferred."""
+    reused: int = 0
+    """Made by an earlier build."""
+    deferred: int = 0
+    """Handed to a link as PTX, for it to assemble."""
+    failed: int = 0
+    """Things that failed: units, sources, images."""
+    linked: int = 0
+    """Images made."""
+    twins: int = 0
+    wall_seconds: float = 0.0
+    cpu_seconds: Mapping[str, float] = field(default_factory=dict)
+    """By stage, child processes included."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `--json` prints."""
+        return {"schema": SCHEMA, **dataclasses.asdict(self)}
+
+
+def stats(records: Iterable[_Record], *, build: str | None = None) -> Stats:
+    """The counts of `build`; of the last one that did not only look, where None. Empty counts where there is no such build."""
+    builds: dict[str, list[_Record]] = defaultdict(list)
+    last = ""
+    for record in records:
+        name = str(record.get("build", ""))
+        builds[name].append(record)
+        if record.get("type") == "start" and not record.get("looking", False):
+            last = name
+    wanted = last if build is None else build
+    return _count(wanted, builds[wanted]) if wanted in builds else Stats()
+
+
+def _count(build: str, records: list[_Record]) -> Stats:
+    actions = [record for record in records if record.get("type") == "action"]
+    end: _Record = next((record for record in records if record.get("type") == "end"), {})
+    broken = _units(actions, "failed")
+    deferred = set(end.get("units_deferred", ())) - broken
+    compiled = _units(actions, "built") - deferred - broken
+    needed = (set(end.get("units_needed", ())) | compiled | deferred) - broken
+    references, unique = int(end.get("references", 0)), int(end.get("unique", 0))
+    return Stats(
+        build=build,
+        modules=int(end.get("modules", 0)),
+        kernels=int(end.get("kernels", 0)),
+        references=references,
+        unique=unique,
+        shared=references - unique,
+        needed=len(needed),
+        compiled=len(compiled),
+        reused=len(needed - compiled - deferred),
+        deferred=len(deferred),
+        failed=len(broken) + sum(record.get("result") == "failed" and not _unit(record) for record in actions),
+        linked=sum(record.get("result") == "built" and record.get("stage") == "link" for record in actions),
+        twins=int(end.get("twins", 0)),
+        wall_seconds=float(end.get("wall_seconds", 0.0)),
+        cpu_seconds=_cpu(actions),
+    )
+
+
+def _unit(action: _Record) -> str:
+    """The digest of the unit that was worked on; empty for state and table objects, and for all that is not lowered or assembled."""
+    is_unit = action.get("stage") in _UNIT_STAGES and action.get("role", "unit") == "unit"
+    return str(action.get("unit") or "") if is_unit else ""
+
+
+def _units(actions: list[_Record], result: str) -> set[str]:
+    return {_unit(action) for action in actions if action.get("result") == result} - {""}
+
+
+def _cpu(actions: list[_Record]) -> dict[str, float]:
+    stages: dict[str, float] = defaultdict(float)
+    for action in actions:
+        stages[str(action.get("stage", ""))] += float(action.get("cpu") or 0.0)
+    return {stage: round(seconds, 6) for stage, seconds in sorted(stages.items())}
