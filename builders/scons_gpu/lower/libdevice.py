@@ -24,7 +24,7 @@ __all__ = ["Libdevice", "load", "read"]
 PREFIX = "__nv_"
 _NAME = re.compile(r"@([\w.$-]+)")
 _SOURCE_LOCATION = re.compile(r", !srcloc !\d+")
-_PRECISE_SQRT = re.compile(r"= call i32 @__nvvm_reflect\(ptr @([\w.$]+)\).*")
+_REFLECT = re.compile(r"= call i32 @__nvvm_reflect\(ptr @([\w.$]+)\).*")
 _NODE = re.compile(r"!(\d+)")
 
 
@@ -38,8 +38,6 @@ class Libdevice:
     attributes: tuple[str, ...]
     nodes: dict[str, str]
     """Number → metadata node."""
-    uses: dict[str, tuple[str, ...]]
-    """Symbol → members that its text names."""
 
     def module(self, names: Iterable[str], *, defined: Collection[str], precise_sqrt: bool, head: str) -> str:
         """IR that defines `names` and what they need; those in `defined` are only declared. `head`: data layout and triple."""
@@ -47,17 +45,16 @@ class Libdevice:
         members = [_declaration(text) if name in defined else text for name, text in self.members.items() if name in wanted]
         if precise_sqrt:
             members = [self._with_precise_sqrt(text) for text in members]
-        nodes = self._nodes(members)
-        return "\n".join([head, *self.types, *members, *self.attributes, *nodes, ""])
+        return "\n".join([head, *self.types, *members, *self.attributes, *self._nodes(members), ""])
 
     def _closure(self, names: Iterable[str], defined: Collection[str]) -> set[str]:
         wanted: set[str] = set()
         waiting = list(names)
         while waiting:
             name = waiting.pop()
-            if name not in wanted:
+            if name in self.members and name not in wanted:
                 wanted.add(name)
-                waiting += [] if name in defined else self.uses[name]
+                waiting += [] if name in defined else _NAME.findall(self.members[name])
         return wanted
 
     def _with_precise_sqrt(self, text: str) -> str:
@@ -66,7 +63,7 @@ class Libdevice:
         def answer(call: re.Match[str]) -> str:
             return "= add i32 1, 0" if '"__CUDA_PREC_SQRT' in self.members[call[1]] else call[0]
 
-        return _PRECISE_SQRT.sub(answer, text)
+        return _REFLECT.sub(answer, text)
 
     def _nodes(self, members: Iterable[str]) -> Iterator[str]:
         """The metadata that the members reach: loop hints."""
@@ -87,34 +84,25 @@ def _declaration(text: str) -> str:
 
 
 def read(text: str) -> Libdevice:
-    """Cuts what LLVM printed. Every definition starts in the first column there, and a function ends with a line `}`."""
-    types: list[str] = []
-    attributes: list[str] = []
+    """Cuts what LLVM printed: a definition starts in the first column there, and a function ends with a line `}`."""
+    lines: dict[str, list[str]] = {"%": [], "a": [], "!": []}
     members: dict[str, str] = {}
-    nodes: dict[str, str] = {}
-    lines = iter(_SOURCE_LOCATION.sub("", text).splitlines())
-    for line in lines:
-        if line.startswith("%"):
-            types.append(line)
-        elif line.startswith("attributes "):
-            attributes.append(line)
-        elif line.startswith(("@", "declare ", "define ")):
-            name = _NAME.search(line)
-            if name:
-                members[name[1]] = _function(line, lines) if line.startswith("define ") else line
-        elif line.startswith("!") and line[1:2].isdigit():
-            nodes[line[1:].partition(" ")[0]] = line
-    uses = {name: tuple({used for used in _NAME.findall(body) if used in members and used != name}) for name, body in members.items()}
-    return Libdevice(tuple(types), members, tuple(attributes), nodes, uses)
+    for piece in text.split("\n}\n"):
+        between, define, body = piece.rpartition("\ndefine ")
+        for line in (between if define else piece).split("\n"):
+            if line[:1] in lines:
+                lines[line[0]].append(line)
+            elif line.startswith(("@", "declare ")):
+                members[_name(line)] = line
+        if define:
+            members[_name(body)] = f"define {body}\n}}"
+    nodes = {line[1:].partition(" ")[0]: line for line in lines["!"] if line[1:2].isdigit()}
+    return Libdevice(tuple(lines["%"]), members, tuple(lines["a"]), nodes)
 
 
-def _function(first: str, rest: Iterator[str]) -> str:
-    body = [first]
-    for line in rest:
-        body.append(line)
-        if line == "}":
-            break
-    return "\n".join(body)
+def _name(text: str) -> str:
+    found = _NAME.search(text)
+    return found[1] if found else ""
 
 
 @lru_cache(maxsize=2)
@@ -158,7 +146,7 @@ def _printed(data: bytes, path: str) -> str:
     with binding.create_context() as context:
         try:
             with binding.parse_bitcode(data, context) as module:
-                return str(module)
+                return _SOURCE_LOCATION.sub("", str(module))
         except RuntimeError as error:
             msg = f"{path}: LLVM does not read this libdevice"
             raise ToolError(msg, output=str(error)) from None

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.toolchain.arch import Target
 
-__all__ = ["TRIPLE", "Ptx", "lower"]
+__all__ = ["TRIPLE", "Ptx", "initialise", "lower"]
 
 TRIPLE = "nvptx64-nvidia-cuda"
 _DEBUG_VERSION = re.compile(r'(!\{\s*i32\s+\d+,\s*!"Debug Info Version",\s*i32\s+)\d+(\s*\})')
@@ -87,14 +87,15 @@ def lower(  # noqa: PLR0913 - one keyword per input
 
 
 @lru_cache(maxsize=1)
-def _initialise() -> None:
+def initialise() -> None:
+    """Makes LLVM's targets known, once a process."""
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
 
 
 @lru_cache(maxsize=32)
 def _machine(cpu: str, ptx: int, opt: int) -> Any:  # noqa: ANN401 - llvmlite has no types
-    _initialise()
+    initialise()
     target = binding.Target.from_triple(TRIPLE)
     return target.create_target_machine(cpu=cpu, features=f"+ptx{ptx}", opt=opt, reloc="default", codemodel="default")
 

@@ -19,7 +19,6 @@ from typing import IO, TYPE_CHECKING, Any
 
 import scons_gpu
 from scons_gpu.errors import from_json
-from scons_gpu.lower.messages import death
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,6 +64,12 @@ class Pool:
             raise from_json(answer["error"])
         return {**answer, "worker": worker.pid}
 
+    def prepare(self) -> None:
+        """Starts one worker ahead of its first task, if there is none: LLVM then loads while the front end still runs."""
+        with self._lock:
+            if not self._all:
+                self._idle.append(self._start())
+
     def close(self) -> None:
         """Ends all workers, busy ones too; files are never half-written. The pool can be used again."""
         with self._lock:
@@ -76,14 +81,15 @@ class Pool:
     def _take(self) -> _Worker:
         """The worker that was idle last, so that those which are not needed any more stay cold; or a new one."""
         with self._lock:
-            if self._idle:
-                return self._idle.pop()
-            if not self._all:
-                atexit.register(self.close)
-            worker = _Worker(self._environ)
-            self._all.add(worker)
-            self.started += 1
-            return worker
+            return self._idle.pop() if self._idle else self._start()
+
+    def _start(self) -> _Worker:
+        if not self._all:
+            atexit.register(self.close)
+        worker = _Worker(self._environ)
+        self._all.add(worker)
+        self.started += 1
+        return worker
 
     def _drop(self, worker: _Worker) -> None:
         with self._lock:
@@ -127,6 +133,8 @@ class _Worker:
         size = os.fstat(self._said.fileno()).st_size
         said = os.pread(self._said.fileno(), size, 0).decode(errors="replace")
         self._said.close()
+        from scons_gpu.lower.deaths import death  # noqa: PLC0415 - a build without a death need not load its tables
+
         return death(code=self._process.returncode, said=said, peak_kib=self._peak_kib, arch=arch)
 
     def end(self) -> None:

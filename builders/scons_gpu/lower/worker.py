@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import os
 import resource
@@ -23,12 +22,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scons_gpu.errors import GpuError
-from scons_gpu.lower.messages import condense
+from scons_gpu.errors import DamagedError, GpuError, SourceError
 from scons_gpu.lower.options import LowerOptions
-from scons_gpu.split.index import to_text
+from scons_gpu.lower.output import condense
 from scons_gpu.store.files import write_atomic
-from scons_gpu.store.record import Record
+from scons_gpu.store.record import make
 from scons_gpu.store.store import Store
 from scons_gpu.toolchain.arch import Target, parse
 
@@ -52,9 +50,10 @@ def split(  # noqa: PLR0913
 ) -> dict[str, Any]:
     """Splits IR: slices go to the store, the index to `output`, with what LLVM said."""
     from scons_gpu.split import split as split_ir  # noqa: PLC0415 - each operation loads its own room
+    from scons_gpu.split.index import to_text  # noqa: PLC0415
 
     store = _store(tuple(roots))
-    text = Path(path).read_text(encoding="utf-8")
+    text = _text(path)
     index = split_ir(text, source=source, target=_target(arch), form=form, put=lambda slice_: store.put_text("slice", slice_))
     said = condense(_captured())
     if said:
@@ -84,7 +83,7 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
     from scons_gpu.lower.llvm import lower as lower_ir  # noqa: PLC0415 - each operation loads its own room
 
     store = _store(tuple(roots)) if roots else None
-    text = Path(file).read_text(encoding="utf-8") if file or store is None else store.get_text("slice", slice)
+    text = _text(file) if file or store is None else _slice(store, slice)
     ptx = lower_ir(
         text,
         target=_target(arch),
@@ -94,7 +93,7 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
         searched=searched,
         cache=str(store.root / "tools") if store else "",
     ).text
-    answer: dict[str, Any] = {"bytes": len(ptx)}
+    answer: dict[str, Any] = {"bytes": len(ptx), "warnings": store.drain_warnings() if store else []}
     if path and store is not None:
         _save(store, Path(path), ptx.encode(), key)
     elif output:
@@ -104,12 +103,25 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
     return answer
 
 
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{path} cannot be read: {error}"
+        raise SourceError(msg) from None
+
+
+def _slice(store: Store, name: str) -> str:
+    try:
+        return store.get_text("slice", name)
+    except KeyError:
+        msg = f"the slice {name} is not in the store {store.root}"
+        raise DamagedError(msg, hint="build again: what the store lost is made anew") from None
+
+
 def _save(store: Store, path: Path, data: bytes, key: Sequence[Sequence[str]]) -> None:
-    fields = tuple((name, value) for name, value in key)
-    said = condense(_captured())
-    seconds = round(_cpu() - _begun, 6)
-    record = Record(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data), key=fields, output=said, seconds=seconds)
-    store.save(path, data, record)
+    fields = [(name, value) for name, value in key]
+    store.save(path, data, make(data, key=fields, output=condense(_captured()), seconds=_spent()))
 
 
 _OPERATIONS: dict[str, Callable[..., dict[str, Any]]] = {"source": source, "split": split, "lower": lower}
@@ -126,8 +138,9 @@ def _target(arch: str) -> Target:
     return parse(arch)[0]
 
 
-def _cpu() -> float:
-    return time.process_time()
+def _spent() -> float:
+    """CPU seconds of the task at hand, so far."""
+    return round(time.process_time() - _begun, 6)
 
 
 def _captured() -> str:
@@ -166,7 +179,7 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
     global _begun  # noqa: PLW0603 - one task at a time
     _forget_output()
     _reset_peak()
-    _begun = _cpu()
+    _begun = time.process_time()
     try:
         result = {"ok": True, **_OPERATIONS[request.pop("op")](**request)}
     except GpuError as error:
@@ -175,7 +188,7 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
         what = "a task failed inside the worker; this is a bug"
         result = {"ok": False, "error": {"kind": "error", "what": what, "output": traceback.format_exc()}}
     said = "\n".join(part for part in (result.pop("said", ""), _captured()) if part)
-    return {**result, "output": condense(said), "cpu": round(_cpu() - _begun, 6), **_memory()}
+    return {**result, "output": condense(said), "cpu": _spent(), **_memory()}
 
 
 def _end_with_pipe() -> None:
@@ -187,6 +200,14 @@ def _end_with_pipe() -> None:
     os._exit(0)
 
 
+def _warm_up() -> None:
+    """Loads LLVM before there is a task, perhaps while the front end still runs. What fails here fails in the task too, and is told."""
+    with contextlib.suppress(Exception):
+        from scons_gpu.lower import llvm  # noqa: PLC0415 - a worker that cannot load it still has to say so
+
+        llvm.initialise()
+
+
 def main() -> None:
     """Serves until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what becomes of us
@@ -194,6 +215,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     threading.Thread(target=_end_with_pipe, daemon=True).start()
+    _warm_up()
     for line in sys.stdin.buffer:
         answers.write(json.dumps(_run(json.loads(line))) + "\n")
         answers.flush()

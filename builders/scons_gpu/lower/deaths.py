@@ -1,18 +1,15 @@
-"""What LLVM prints on its own, shortened for people, and what its last words mean when it takes the process along."""
+"""What LLVM's last words mean when it takes its process along: which architecture a unit needs, or that it is a crash."""
 
 from __future__ import annotations
 
 import re
 import signal
-from collections import Counter
 from dataclasses import dataclass
 
 from scons_gpu.errors import GpuError, ToolError, ToolKilledError, UnsupportedArchError
+from scons_gpu.lower.output import condense
 
-__all__ = ["LIMIT", "condense", "death"]
-
-LIMIT = 20
-"""Lines that are shown of one unit at most."""
+__all__ = ["NEEDS", "Need", "death"]
 
 _SELECT = re.compile(r"Cannot select: (?:intrinsic %?(?P<intrinsic>llvm\.[\w.]+)|(?P<node>.+))")
 _FUNCTION = re.compile(r"^In function: (\S+)", re.MULTILINE)
@@ -25,7 +22,7 @@ _TOO_OLD = re.compile(
 
 
 @dataclass(frozen=True)
-class _Need:
+class Need:
     """What a family of intrinsics asks for."""
 
     prefix: str
@@ -34,41 +31,32 @@ class _Need:
 
 
 # The longest prefix that fits counts. From NVIDIA's PTX ISA 9.0, section "Target ISA Notes" of each instruction.
-_NEEDS = (
-    _Need("llvm.nvvm.barrier.cluster.", "barrier.cluster", "sm_90"),
-    _Need("llvm.nvvm.read.ptx.sreg.cluster", "%cluster special registers", "sm_90"),
-    _Need("llvm.nvvm.read.ptx.sreg.nclusterid", "%cluster special registers", "sm_90"),
-    _Need("llvm.nvvm.is_explicit_cluster", "%is_explicit_cluster", "sm_90"),
-    _Need("llvm.nvvm.mapa", "mapa", "sm_90"),
-    _Need("llvm.nvvm.getctarank", "getctarank", "sm_90"),
-    _Need("llvm.nvvm.cp.async.bulk.", "cp.async.bulk", "sm_90"),
-    _Need("llvm.nvvm.fence.proxy.", "fence.proxy", "sm_90"),
-    _Need("llvm.nvvm.elect.sync", "elect.sync", "sm_90"),
-    _Need("llvm.nvvm.griddepcontrol.", "griddepcontrol", "sm_90"),
-    _Need("llvm.nvvm.setmaxnreg.", "setmaxnreg", "sm_90a"),
-    _Need("llvm.nvvm.wgmma.", "wgmma", "sm_90a"),
-    _Need("llvm.nvvm.stmatrix.", "stmatrix", "sm_90"),
-    _Need("llvm.nvvm.tcgen05.", "tcgen05", "sm_100a"),
-    _Need("llvm.nvvm.clusterlaunchcontrol.", "clusterlaunchcontrol", "sm_100"),
-    _Need("llvm.nvvm.cp.async.", "cp.async", "sm_80"),
-    _Need("llvm.nvvm.mbarrier.", "mbarrier", "sm_80"),
-    _Need("llvm.nvvm.redux.sync.f", "redux.sync of floats", "sm_100a"),
-    _Need("llvm.nvvm.redux.sync.", "redux.sync", "sm_80"),
-    _Need("llvm.nvvm.ldmatrix.", "ldmatrix", "sm_75"),
-    _Need("llvm.nvvm.mma.", "mma", "sm_70"),
-    _Need("llvm.nvvm.wmma.", "wmma", "sm_70"),
-    _Need("llvm.nvvm.match.", "match.sync", "sm_70"),
-    _Need("llvm.nvvm.nanosleep", "nanosleep", "sm_70"),
+NEEDS = (
+    Need("llvm.nvvm.barrier.cluster.", "barrier.cluster", "sm_90"),
+    Need("llvm.nvvm.read.ptx.sreg.cluster", "%cluster special registers", "sm_90"),
+    Need("llvm.nvvm.read.ptx.sreg.nclusterid", "%cluster special registers", "sm_90"),
+    Need("llvm.nvvm.is_explicit_cluster", "%is_explicit_cluster", "sm_90"),
+    Need("llvm.nvvm.mapa", "mapa", "sm_90"),
+    Need("llvm.nvvm.getctarank", "getctarank", "sm_90"),
+    Need("llvm.nvvm.cp.async.bulk.", "cp.async.bulk", "sm_90"),
+    Need("llvm.nvvm.fence.proxy.", "fence.proxy", "sm_90"),
+    Need("llvm.nvvm.elect.sync", "elect.sync", "sm_90"),
+    Need("llvm.nvvm.griddepcontrol.", "griddepcontrol", "sm_90"),
+    Need("llvm.nvvm.setmaxnreg.", "setmaxnreg", "sm_90a"),
+    Need("llvm.nvvm.wgmma.", "wgmma", "sm_90a"),
+    Need("llvm.nvvm.stmatrix.", "stmatrix", "sm_90"),
+    Need("llvm.nvvm.tcgen05.", "tcgen05", "sm_100a"),
+    Need("llvm.nvvm.clusterlaunchcontrol.", "clusterlaunchcontrol", "sm_100"),
+    Need("llvm.nvvm.cp.async.", "cp.async", "sm_80"),
+    Need("llvm.nvvm.mbarrier.", "mbarrier", "sm_80"),
+    Need("llvm.nvvm.redux.sync.f", "redux.sync of floats", "sm_100a"),
+    Need("llvm.nvvm.redux.sync.", "redux.sync", "sm_80"),
+    Need("llvm.nvvm.ldmatrix.", "ldmatrix", "sm_75"),
+    Need("llvm.nvvm.mma.", "mma", "sm_70"),
+    Need("llvm.nvvm.wmma.", "wmma", "sm_70"),
+    Need("llvm.nvvm.match.", "match.sync", "sm_70"),
+    Need("llvm.nvvm.nanosleep", "nanosleep", "sm_70"),
 )
-
-
-def condense(text: str) -> str:
-    """Each line once, in the order of its first appearance, with how often it was said; at most `LIMIT` lines."""
-    counts = Counter(line for line in text.splitlines() if line.strip())
-    lines = [line if count == 1 else f"{line} ({count} times)" for line, count in counts.items()]
-    if len(lines) > LIMIT:
-        lines = [*lines[:LIMIT], f"... and {len(lines) - LIMIT} more lines"]
-    return "\n".join(lines)
 
 
 def death(*, code: int, said: str, peak_kib: int, arch: str) -> GpuError:
@@ -97,8 +85,8 @@ def _refusal(words: str, function: str, said: str, arch: str) -> GpuError:
     return ToolError("LLVM does not lower this unit", kernel=kernel, arch=arch, output=condense(said))
 
 
-def _need(intrinsic: str) -> _Need | None:
-    fitting = [need for need in _NEEDS if intrinsic.startswith(need.prefix)]
+def _need(intrinsic: str) -> Need | None:
+    fitting = [need for need in NEEDS if intrinsic.startswith(need.prefix)]
     return max(fitting, key=lambda need: len(need.prefix), default=None)
 
 
