@@ -1,0 +1,154 @@
+"""A module in one piece: its sources' IR linked, everything but kernels and what the host may name made internal, optimised and printed as PTX.
+
+This is the reference that `compare` holds a build against, so it leans on nothing that builds: not on the split, the plan, the store or the workers. It is a program
+of its own (`python -m scons_gpu.inspect.undivided`: a request on stdin, the PTX on stdout) because LLVM may abort and because llvmlite shares one state per process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from scons_gpu.errors import GpuError, SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Request", "build", "kernels", "visible_state"]
+
+_LAYOUT = "e-p6:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
+_TRIPLE = "nvptx64-nvidia-cuda"
+_KERNEL = re.compile(r'^define [^@"]*\bptx_kernel\b[^@"]*@("(?:[^"])*"|[-$.\w]+)\(', re.MULTILINE)
+# The words before `global` or `constant` name linkage, address space and `externally_initialized`; a declaration says `external` or `extern_weak`.
+_VARIABLE = re.compile(r'^@("(?:[^"])*"|[-$.\w]+) = ([^"@={\[]*?)\b(global|constant) ', re.MULTILINE)
+_HIDDEN = {"private", "internal", "external", "extern_weak", "available_externally", "appending"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """One undivided build."""
+
+    sources: tuple[str, ...]
+    """Paths of IR files, all of one architecture."""
+    cpu: str
+    """As LLVM calls the architecture: `sm_90a`."""
+    ptx: int
+    """PTX version, 88 for 8.8."""
+    opt: int = 3
+    ftz: bool = False
+    fast_math: bool = False
+    libdevice: str = ""
+    """Path of libdevice's bitcode, linked in whole; empty leaves its functions undefined."""
+    visible: tuple[str, ...] = ()
+    """Private variables that are made visible, as the image of a divided build has them."""
+
+
+def build(request: Request) -> str:
+    """The PTX, made in a process of its own. Raises SourceError with what LLVM said."""
+    command = [sys.executable, "-m", __spec__.name if __spec__ else "scons_gpu.inspect.undivided"]
+    folders = [folder for folder in sys.path if folder]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+    done = subprocess.run(command, input=json.dumps(asdict(request)), capture_output=True, text=True, env=environ, check=False)
+    if done.returncode:
+        msg = "the undivided module could not be lowered" if done.returncode > 0 else f"LLVM was ended by signal {-done.returncode}"
+        raise SourceError(msg, arch=request.cpu, output=done.stderr)
+    return done.stdout
+
+
+def kernels(text: str) -> tuple[str, ...]:
+    """Symbols of the entry points in printed IR (LLVM has turned `nvvm.annotations` into the calling convention while parsing)."""
+    return tuple(_plain(match[1]) for match in _KERNEL.finditer(text))
+
+
+def visible_state(text: str) -> tuple[str, ...]:
+    """Symbols of variables that the host may set or read: they stay visible, since nobody may assume what they hold."""
+    return tuple(_plain(match[1]) for match in _VARIABLE.finditer(text) if _is_visible_state(match[2].split(), kind=match[3]))
+
+
+def _is_visible_state(words: list[str], *, kind: str) -> bool:
+    outlives = kind == "global" or "externally_initialized" in words
+    return outlives and not _HIDDEN & set(words) and "addrspace(3)" not in words
+
+
+def _plain(name: str) -> str:
+    """A name as it is, without the quotes and escapes of printed IR."""
+    if not name.startswith('"'):
+        return name
+    raw = re.sub(rb"\\([0-9A-Fa-f]{2})", lambda match: bytes([int(match[1], 16)]), name[1:-1].encode())
+    return raw.decode(errors="surrogateescape")
+
+
+def _lower(request: Request) -> str:
+    import llvmlite.binding as llvm  # noqa: PLC0415 - only the process that lowers loads LLVM
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    context = llvm.create_context()
+    module = _read(llvm, request.sources[0], context)
+    for source in request.sources[1:]:
+        module.link_in(_read(llvm, source, context))
+    text = str(module)
+    if request.libdevice and "@__nv_" in text:
+        module.link_in(_read(llvm, request.libdevice, context))
+    _set_ftz(llvm, module, context, ftz=request.ftz or request.fast_math)
+    machine = llvm.Target.from_triple(_TRIPLE).create_target_machine(cpu=request.cpu, features=f"+ptx{request.ptx}", opt=request.opt)
+    _close(llvm, module, machine, kept=(*kernels(text), *visible_state(text), *request.visible))
+    module.verify()
+    _optimise(llvm, module, machine, level=request.opt)
+    return str(machine.emit_assembly(module))
+
+
+def _read(llvm: Any, path: str, context: Any) -> Any:  # noqa: ANN401 - llvmlite has no types
+    with open(path, "rb") as file:  # noqa: PTH123 - no Path is worth its import here
+        data = file.read()
+    module = llvm.parse_bitcode(data, context) if data[:2] in {b"BC", b"\xde\xc0"} else llvm.parse_assembly(data.decode(), context)
+    module.data_layout = module.data_layout or _LAYOUT
+    module.triple = _TRIPLE
+    return module
+
+
+def _set_ftz(llvm: Any, module: Any, context: Any, *, ftz: bool) -> None:  # noqa: ANN401
+    """Libdevice asks for `__nvvm_reflect("__CUDA_FTZ")`; LLVM answers from this module flag."""
+    if ftz:
+        module.link_in(llvm.parse_assembly('!llvm.module.flags = !{!0}\n!0 = !{i32 4, !"nvvm-reflect-ftz", i32 1}\n', context))
+
+
+def _close(llvm: Any, module: Any, machine: Any, *, kept: Iterable[str]) -> None:  # noqa: ANN401
+    """Makes everything internal but `kept`. LLVM's pass, which also takes functions out of their COMDAT groups, knows no list, so it takes all and `kept` is given back."""
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_internalize_pass()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(0)))
+    names = set(kept)
+    for value in [*module.functions, *module.global_variables]:
+        if value.name in names:
+            value.linkage = "external"
+        elif value.is_function and not value.is_declaration:
+            value.linkage = "internal"  # what llvm.used names was left alone
+
+
+def _optimise(llvm: Any, module: Any, machine: Any, *, level: int) -> None:  # noqa: ANN401
+    tuning = llvm.create_pipeline_tuning_options(level)
+    tuning.loop_vectorization = tuning.slp_vectorization = level > 1
+    tuning.loop_interleaving = tuning.loop_unrolling = level > 0
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+
+
+def _main() -> int:
+    data = json.load(sys.stdin)
+    request = Request(**{**data, "sources": tuple(data["sources"]), "visible": tuple(data["visible"])})
+    try:
+        sys.stdout.write(_lower(request))
+    except (GpuError, RuntimeError, OSError, UnicodeDecodeError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())
