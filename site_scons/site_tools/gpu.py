@@ -7,6 +7,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "builders"))
 
-from scons_gpu.tools.gpu import exists, generate  # noqa: E402 - found only once the path is set
+from scons_gpu.tools.gpu import exists, generate
 
 __all__ = ["exists", "generate"]

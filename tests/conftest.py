@@ -1,0 +1,60 @@
+"""What every test may ask for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "e2e"))
+
+from project import Project
+
+from scons_gpu.toolchain import tools
+
+if TYPE_CHECKING:
+    from scons_gpu.toolchain.tools import Toolchain
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """An empty folder to write sources and a SConstruct into."""
+    return Project(tmp_path / "project")
+
+
+@pytest.fixture(scope="session")
+def toolchain(tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
+    """The tools that this environment has. Tests do without nothing: a missing tool is an error, not a skip."""
+    found = tools.discover(environ=dict(os.environ), prefix=sys.prefix, facts=tmp_path_factory.mktemp("facts"))
+    missing = [name for name in ("ptxas", "nvlink", "fatbinary", "clang", "libdevice") if getattr(found, name) is None]
+    if missing:
+        pytest.fail(f"no {', '.join(missing)} here: install the extra 'all'")
+    return found
+
+
+def device() -> str:
+    """Why kernels cannot be launched here; empty where they can."""
+    try:
+        from cuda.bindings import driver  # noqa: PLC0415 - an extra, and slow to import
+    except ImportError:
+        return "cuda-python is not installed"
+    try:
+        error, count = driver.cuInit(0)[0], driver.cuDeviceGetCount()
+    except RuntimeError as missing:  # no libcuda on this machine
+        return f"no CUDA driver: {missing}".splitlines()[0]
+    if error != driver.CUresult.CUDA_SUCCESS:
+        return f"cuInit says {error.name}"
+    return "" if count[1] else "no CUDA device"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not any("gpu" in item.keywords for item in items):
+        return
+    reason = device()
+    if reason:
+        for item in items:
+            if "gpu" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason=reason))

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from scons_gpu.scons.settings import VARIABLES
+
+TOP = Path(__file__).parents[2]
+
+
+def test_every_variable_is_documented_and_no_other() -> None:
+    documented = set(re.findall(r"`(GPU_[A-Z]+)`", (TOP / "docs/modules.md").read_text()))
+    assert documented - {"GPU_"} == set(VARIABLES)
+
+
+def test_defaults_are_the_documented_ones() -> None:
+    rows = dict(re.findall(r"^\| `(GPU_[A-Z]+)` \| (.+?) \|", (TOP / "docs/modules.md").read_text(), re.MULTILINE))
+    spoken = {"none": ((), ""), "off": (False,)}
+    wrong = {name: text for name, text in rows.items() if VARIABLES[name][0] not in spoken.get(text, (text.strip("`"), _number(text)))}
+    assert wrong == {}
+
+
+def _number(text: str) -> int | None:
+    return int(text.strip("`")) if text.strip("`").isdigit() else None
+
+
+def test_the_readme_begins_with_the_two_commands() -> None:
+    blocks = re.findall(r"^```sh\n(.*?)^```$", (TOP / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 2
+    assert blocks[0].startswith("python3 -m venv .venv && ")
+    assert blocks[0].rstrip().endswith(".venv/bin/scons -j2")
+    assert ".venv/bin/pytest" in blocks[1]
+
+
+@pytest.mark.parametrize("page", ["README.md", *sorted(str(path.relative_to(TOP)) for path in (TOP / "docs").glob("*.md"))])
+def test_pages_name_only_files_that_are_there(page: str) -> None:
+    text = (TOP / page).read_text()
+    named = re.findall(r"\b(?:docs|tests|kernels|benchmarks|builders)/[\w./]*\w", text)
+    assert [name for name in named if not (TOP / name).exists()] == []
