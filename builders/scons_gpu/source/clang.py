@@ -1,0 +1,149 @@
+"""CUDA C++ becomes LLVM IR through clang: device side only, not optimised yet, and without a trace of where it was compiled.
+
+Optimisation comes later, unit by unit, so clang is asked for what it would give to its own optimiser (`-O3 -disable-llvm-passes`;
+`-O0` would mark every function as never to be optimised). The device library is left out (`-nocudalib`): it is linked into units
+that need it. That makes clang forget the CUDA version, without which it rejects `<<<>>>`: hence `-target-sdk-version`.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scons_gpu.errors import SourceError, ToolMissingError, ToolSilentError
+from scons_gpu.source.depfile import read_depfile
+from scons_gpu.source.diagnostics import classify, warnings_of
+from scons_gpu.store.files import write_atomic
+from scons_gpu.toolchain.process import run
+
+if TYPE_CHECKING:
+    from scons_gpu.toolchain.arch import Target
+    from scons_gpu.toolchain.tools import Tool
+
+__all__ = ["ClangOptions", "Compiled", "command", "compile_cuda"]
+
+# What clang knows; it shapes which launch functions it calls, not which headers it can read.
+_SDK = "12.9"
+# They would change what is compiled without being seen in the command line. SOURCE_DATE_EPOCH is what __DATE__ and __TIME__ tell.
+_HIDDEN_INPUTS = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "CCC_OVERRIDE_OPTIONS", "CUDA_PATH", "CUDA_HOME", "SDKROOT")
+_FIXED = {"LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"}
+_SYSTEM = (Path("/"), Path("/usr"), Path("/usr/local"))
+
+
+@dataclass(frozen=True)
+class ClangOptions:
+    """What the user sets for a source."""
+
+    cpppath: tuple[str, ...] = ()  # include folders, relative to the top
+    defines: tuple[str, ...] = ()  # "A" or "A=1"
+    flags: tuple[str, ...] = ()  # GPU_CLANGFLAGS, after all others, so that they win
+    fast_math: bool = False  # as nvcc's -use_fast_math: ftz, approximate division, roots and transcendentals
+    ftz: bool = False  # denormal floats count as zero
+    lineinfo: bool = False  # lines for profilers (.loc), no variables
+    debug: bool = False  # full debug information
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What else came out: the files that were read (relative to the top where they lie below it), and clang's warnings."""
+
+    dependencies: tuple[str, ...]
+    output: str
+
+
+def command(  # noqa: PLR0913 - one keyword for each thing that decides
+    clang: Tool, source: str, *, target: Target, options: ClangOptions, headers: str, output: str, depfile: str, top: str
+) -> list[str]:
+    """The command line, to be run in `top`. Paths below the top are made relative, so that it does not matter how they were spelled."""
+    return [
+        clang.path,
+        *("-x", "cuda", "--cuda-device-only", *_architecture(target), f"--cuda-path={headers}"),
+        *("-S", "-emit-llvm", "-O3", "-Xclang", "-disable-llvm-passes"),
+        *("-nocudalib", "-Xclang", f"-target-sdk-version={_SDK}", "-Wno-unknown-cuda-version", "--no-cuda-version-check"),
+        *("-stdlib=libstdc++", "--config-user-dir=", "-fno-crash-diagnostics", "-fno-color-diagnostics"),
+        *_prefix_maps(clang, source, headers=headers, top=top),
+        *_code_flags(options),
+        *(f"-D{define}" for define in options.defines),
+        *(f"-I{_from_top(folder, top)}" for folder in options.cpppath),
+        *options.flags,
+        *("-MD", "-MT", "x", "-MF", depfile, "-o", output, _from_top(source, top)),
+    ]
+
+
+def _architecture(target: Target) -> list[str]:
+    """Clang 22 has no names for families of GPUs: their code is that of the plain GPU, told that it is for the family."""
+    if target.suffix == "f":
+        return [f"--offload-arch=sm_{target.number}", f"-D__CUDA_ARCH_FAMILY_SPECIFIC__={target.number}0"]
+    return [f"--offload-arch={target.cpu}"]
+
+
+def _code_flags(options: ClangOptions) -> list[str]:
+    flags = ["-ffast-math"] if options.fast_math else []
+    flags += ["-fgpu-flush-denormals-to-zero"] if options.ftz or options.fast_math else []
+    if options.debug:
+        # Without the second, clang cuts debug information of optimised device code down to lines.
+        return [*flags, "-g", "--cuda-noopt-device-debug", "-fdebug-compilation-dir=."]
+    return [*flags, "-gline-tables-only", "-fdebug-compilation-dir=."] if options.lineinfo else flags
+
+
+def _prefix_maps(clang: Tool, source: str, *, headers: str, top: str) -> list[str]:
+    """`__FILE__` and line information name files as seen from the top, from the toolkit, from the environment: never where these lie."""
+    environment = Path(clang.path).parent.parent
+    maps = {f"{Path(top).absolute()}/": ""}
+    if environment not in _SYSTEM:
+        maps[f"{environment}/"] = "clang/"
+    if not _below(Path(source), Path(top)):
+        maps.setdefault(f"{Path(source).absolute().parent}/", "")
+    if headers:
+        maps[f"{Path(headers).absolute()}/"] = "cuda/"
+    # One may hold another; clang takes the last that fits.
+    return [f"-ffile-prefix-map={old}={new}" for old, new in sorted(maps.items(), key=lambda item: len(item[0]))]
+
+
+def _below(path: Path, top: Path) -> bool:
+    return (top.absolute() / path).is_relative_to(top.absolute()) and ".." not in path.parts
+
+
+def _from_top(path: str, top: str) -> str:
+    base = Path(top).absolute()
+    whole = base / path
+    return str(whole.relative_to(base)) if whole.is_relative_to(base) else path
+
+
+def compile_cuda(  # noqa: PLR0913 - one keyword for each thing that decides
+    clang: Tool, source: str, *, target: Target, options: ClangOptions, headers: str, output: Path, top: str
+) -> Compiled:
+    """Compiles one source for one architecture and puts its IR, as text, at `output`, whole or not at all.
+
+    Raises SourceError with clang's own words, ToolMissingError if there are no CUDA headers or no C++ library, ToolKilledError.
+    """
+    if not headers:
+        msg = "clang needs CUDA's headers, and none were found"
+        hint = "pip install 'scons-gpu[clang]' brings them, or name a toolkit of 12.9 or older in GPU_CUDA_HEADERS"
+        raise ToolMissingError(msg, source=source, arch=target.name, hint=hint)
+    if not (Path(top) / source).is_file():
+        msg = "there is no such file"
+        raise SourceError(msg, source=source)
+    with tempfile.TemporaryDirectory(prefix="scons-gpu-") as folder:
+        private, depfile = Path(folder, "out.ll"), Path(folder, "out.d")
+        argv = command(
+            clang, source, target=target, options=options, headers=headers, output=str(private), depfile=str(depfile), top=top
+        )
+        done = run(argv, cwd=top, environ=_environ())
+        if done.status != 0:
+            raise classify(done, source=source, target=target)
+        if not private.is_file() or not private.stat().st_size:
+            msg = "clang said that it succeeded and made nothing"
+            raise ToolSilentError(msg, source=source, arch=target.name, output=done.output)
+        dependencies = read_depfile(depfile.read_text(errors="surrogateescape"), top=top)
+        write_atomic(output, private.read_bytes())
+    own = _from_top(source, top)
+    return Compiled(dependencies=tuple(path for path in dependencies if path != own), output=warnings_of(done.stderr))
+
+
+def _environ() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in _HIDDEN_INPUTS}
+    return {**kept, **_FIXED}

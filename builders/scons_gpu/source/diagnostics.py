@@ -1,0 +1,75 @@
+"""What clang says, sorted: which error it is, and what the user can do about it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from scons_gpu.errors import GpuError, SourceError, ToolKilledError, ToolMissingError, UnsupportedArchError
+
+if TYPE_CHECKING:
+    from scons_gpu.toolchain.arch import Target
+    from scons_gpu.toolchain.process import Finished
+
+__all__ = ["classify", "warnings_of"]
+
+_SUMMARY = re.compile(r"^\d+ (?:warning|error)s?(?: and \d+ errors?)? generated(?: when compiling for [\w.]+)?\.$")
+_MISSING = re.compile(r"fatal error: '([^']+)' file not found")
+_FEATURE = re.compile(r"'(\w+)' needs target feature ([\w|,()]+)")
+# Its wrapper for CUDA includes these before the first line of the source.
+_STANDARD = frozenset(
+    "algorithm array assert.h bits/c++config.h cassert cctype climits cmath complex cstddef cstdint cstdio cstdlib cstring functional "
+    "initializer_list iostream iterator limits limits.h math.h memory new stdint.h stdio.h stdlib.h string string.h tuple type_traits "
+    "utility vector".split()
+)
+
+
+def classify(done: Finished, *, source: str, target: Target) -> GpuError:
+    """The error that a failed clang means; its words stay whole, `file:line:column` with them."""
+    try:
+        done.check_signal("clang")
+    except ToolKilledError as error:
+        return error.at(source=source, arch=target.name)
+    said = done.output
+    if re.search(r"frontend command failed due to signal|PLEASE submit a bug report", said):
+        msg = "clang crashed"
+        return ToolKilledError(msg, source=source, arch=target.name, output=said)
+    if "No space left on device" in said:
+        msg = "clang ran out of disk space for its temporary files"
+        return GpuError(msg, source=source, arch=target.name, output=said, hint="make room there, or point TMPDIR elsewhere")
+    return _of_words(said, status=done.status, source=source, target=target)
+
+
+def _of_words(said: str, *, status: int, source: str, target: Target) -> GpuError:
+    missing = _MISSING.search(said)
+    if missing and missing[1] in _STANDARD:
+        msg = f"clang finds no C++ standard library: <{missing[1]}> is missing"
+        hint = "install a C++ compiler, whose headers clang uses (Debian: apt install g++; Fedora: dnf install gcc-c++)"
+        return ToolMissingError(msg, source=source, arch=target.name, output=said, hint=hint)
+    if "unsupported CUDA gpu architecture" in said:
+        msg = f"clang does not know {target.cpu}"
+        return UnsupportedArchError(msg, source=source, arch=target.name, output=said)
+    msg = "clang cannot compile it" if said.strip() else f"clang ended with status {status} and said nothing"
+    return SourceError(msg, source=source, arch=target.name, output=said, hint=_hint(said, missing, target))
+
+
+def _hint(said: str, missing: re.Match[str] | None, target: Target) -> str:
+    feature = _FEATURE.search(said)
+    if feature:
+        return f"{target.name} has no {feature[1]}: {_needed(feature[2])}"
+    if missing and missing[1].startswith("curand"):
+        return "the headers of cuRAND are a wheel of their own: pip install nvidia-curand-cu12"
+    if missing:
+        return f"if {missing[1]} lies in another folder, add that to CPPPATH"
+    return ""
+
+
+def _needed(features: str) -> str:
+    """From clang's `sm_90|sm_90a,(ptx80|...)`: the least architecture of the list."""
+    numbers = sorted(int(number) for number in re.findall(r"sm_(\d+)", features))
+    return f"it needs sm_{numbers[0]} or newer" if numbers else f"it needs {features}"
+
+
+def warnings_of(said: str) -> str:
+    """Clang's warnings without the line that counts them."""
+    return "\n".join(line for line in said.splitlines() if not _SUMMARY.match(line)).strip()
