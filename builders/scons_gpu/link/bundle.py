@@ -1,0 +1,84 @@
+"""A module's units as whole objects in one archive, for hosts that load kernel by kernel.
+
+The archive is a plain zip: members stored, sorted, dated 1980-01-01, so that equal objects make equal bytes. `manifest.json` in it has
+the program's manifest's schema, for this module alone; a kernel's object is the member `<arch>/<object>.cubin` (`<arch>/<unit>.ptx` for
+a virtual architecture), its entry point there is `entry`.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scons_gpu.errors import DamagedError, LinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+__all__ = ["MANIFEST", "Bundle", "Entry", "object_name", "read_bundle", "write_bundle"]
+
+MANIFEST = "manifest.json"
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date that a zip can hold
+_MODE = 0o100644 << 16  # a plain file, readable by all
+_UNIX = 3
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One object of a bundle."""
+
+    arch: str
+    name: str
+    """Its key with the suffix: `.cubin`, or `.ptx` for a virtual architecture."""
+    data: bytes
+
+    @property
+    def member(self) -> str:
+        """Its name in the archive."""
+        return f"{self.arch}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What a bundle holds."""
+
+    manifest: str
+    objects: Mapping[str, bytes]
+    """By member name, `sm_90/<key>.cubin`."""
+
+
+def object_name(path: Path) -> str:
+    """What the manifest calls the object in a file of the store: its key, with the `.2` of a collision if it has one."""
+    return path.name.removesuffix(".cubin").removesuffix(".rel")
+
+
+def write_bundle(entries: Iterable[Entry], *, manifest: str) -> bytes:
+    """The archive. An object that several kernels share may be given several times. Raises LinkError for two of one name that differ."""
+    members: dict[str, bytes] = {MANIFEST: manifest.encode()}
+    for entry in entries:
+        if members.setdefault(entry.member, entry.data) != entry.data:
+            msg = f"two objects of the bundle have the name {entry.member}"
+            raise LinkError(msg)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression=zipfile.ZIP_STORED) as archive:
+        for name in sorted(members):
+            info = zipfile.ZipInfo(name, date_time=_EPOCH)
+            info.create_system = _UNIX  # else it tells Windows from the rest
+            info.external_attr = _MODE
+            archive.writestr(info, members[name])
+    return buffer.getvalue()
+
+
+def read_bundle(data: bytes, *, path: str = "bundle") -> Bundle:
+    """Reads what `write_bundle` wrote, checksums included. Raises DamagedError, naming `path`, for anything else."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = {info.filename: archive.read(info) for info in archive.infolist()}
+        manifest = members.pop(MANIFEST).decode()
+    except (zipfile.BadZipFile, KeyError, UnicodeDecodeError, NotImplementedError, EOFError, ValueError, OSError) as error:
+        msg = f"{path}: not a bundle: {error}"
+        raise DamagedError(msg, hint="remove the file; the next build makes it anew") from None
+    return Bundle(manifest=manifest, objects=members)

@@ -1,0 +1,192 @@
+"""A module's objects become its image: checked before the link, and again after it, because nvlink drops and merges things in silence."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scons_gpu.assemble.provider import LinkInput
+from scons_gpu.errors import DamagedError, GpuError, LinkError, RefusedError
+from scons_gpu.link import elf
+from scons_gpu.plan.plan import refusal
+from scons_gpu.toolchain.arch import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from scons_gpu.assemble.provider import AssembleOptions, Linked, Provider
+    from scons_gpu.plan.model import Part, Plan
+    from scons_gpu.store.record import Record
+
+__all__ = ["Image", "check_image", "link_image", "spelled"]
+
+_NO_PTX_NAME = re.compile(r"[.@]")
+_FULL_BANK = re.compile(r"too much global constant data")  # nvlink and ptxas 13.5
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Image:
+    """One linked image."""
+
+    data: bytes
+    output: str
+    """What the linker said."""
+    used: tuple[str, ...]
+    """Digests of the parts that are in it, in link order: tables that nothing asked for are not."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Object:
+    part: Part
+    path: Path
+    cubin: elf.Cubin
+
+
+def spelled(symbol: str) -> str:
+    """A symbol as PTX can spell it: LLVM writes `_$_` for what PTX has no letter for."""
+    return _NO_PTX_NAME.sub("_$_", symbol)
+
+
+def link_image(
+    plan: Plan,
+    objects: Mapping[str, Path],
+    *,
+    check: Callable[[Path], Record | None],
+    provider: Provider,
+    options: AssembleOptions,
+) -> Image | None:
+    """The image of `plan`, from the relocatable object of each part's digest; None for a module without kernels.
+
+    `check` gives the record of an object whose bytes are what its record says (`Store.check`). Table objects are taken only where an
+    object that is taken has an undefined symbol for them. Raises DamagedError, LinkError, MissingSymbolError or a ToolError that name
+    kernel, module and source.
+    """
+    if not plan.units:
+        return None
+    try:
+        taken = _taken(plan, lambda part: _object(plan, part, objects, check))
+        linked = _linked(plan, taken, provider=provider, options=options)
+        check_image(plan, linked.data)
+    except GpuError as error:
+        raise error.at(module=plan.module, arch=plan.arch) from None
+    return Image(data=linked.data, output=linked.output, used=tuple(each.part.digest for each in taken), seconds=linked.seconds)
+
+
+def check_image(plan: Plan, data: bytes) -> None:
+    """Raises LinkError, with what lacks and its source, unless the image holds every kernel and state variable of its plan, each once."""
+    cubin = elf.read(data, path=f"image of {plan.module}")
+    kernels = Counter(symbol.name for symbol in cubin.symbols if symbol.kind == "kernel" and symbol.defined)
+    variables = Counter(symbol.name for symbol in cubin.variables)
+    for kernel in plan.kernels:
+        _once(kernels, kernel.symbol, "kernel", kernel.readable, kernel.source)
+    for state in plan.state:
+        _once(variables, state.symbol, "variable", state.symbol, state.source)
+    if extra := sorted(set(kernels) - {spelled(kernel.symbol) for kernel in plan.kernels} - {kernel.symbol for kernel in plan.kernels}):
+        msg = f"the linked image holds kernel {extra[0]}, which is none of the module's"
+        raise LinkError(msg)
+
+
+def _once(counts: Counter[str], symbol: str, what: str, readable: str, source: str) -> None:
+    count = counts[symbol] + (counts[spelled(symbol)] if spelled(symbol) != symbol else 0)
+    if count != 1:
+        said = "lacks" if count == 0 else f"holds {count} times"
+        msg = f"the linked image {said} {what} {readable}"
+        raise LinkError(msg, source=source, hint="the linker dropped or doubled an input; scons-gpu doctor shows which linker it is")
+
+
+def _object(plan: Plan, part: Part, objects: Mapping[str, Path], check: Callable[[Path], Record | None]) -> _Object:
+    """One part's object, after a full check of its bytes and of what it defines."""
+    if error := refusal(part):
+        raise error
+    kernel = part.kernels[0].readable if part.kernels else ""
+    try:
+        path = objects.get(part.digest)
+        if path is None or check(path) is None:
+            what = "is missing" if path is None or not path.exists() else "is damaged"
+            msg = f"{_subject(part)} {what}"
+            raise DamagedError(msg, hint="build again: it is made anew")
+        cubin = elf.read(path.read_bytes(), path=_subject(part))
+        _check_object(part, cubin, arch=plan.arch)
+    except GpuError as error:
+        raise error.at(kernel=kernel, source=part.source) from None
+    return _Object(part=part, path=path, cubin=cubin)
+
+
+def _check_object(part: Part, cubin: elf.Cubin, *, arch: str) -> None:
+    if not cubin.relocatable:
+        msg = f"{_subject(part)} is a whole program, not relocatable: the linker would drop it in silence"
+        raise LinkError(msg)
+    if not _same_arch(cubin.arch, arch):
+        msg = f"{_subject(part)} is made for {cubin.arch}"
+        raise LinkError(msg)
+    kernels = {symbol.name for symbol in cubin.symbols if symbol.kind == "kernel" and symbol.defined}
+    wanted = {kernel.symbol for kernel in part.kernels}
+    variables = {symbol.name for symbol in cubin.variables}
+    lacks = sorted(wanted - kernels) or [name for name in part.defines if name not in variables and spelled(name) not in variables]
+    if lacks or kernels - wanted:
+        msg = f"{_subject(part)} is that of something else: it {'lacks ' + lacks[0] if lacks else 'holds ' + min(kernels - wanted)}"
+        raise LinkError(msg, hint="remove it from the store; the next build makes it anew")
+
+
+def _same_arch(found: str, wanted: str) -> bool:
+    # Objects of old assemblers do not tell sm_90 from sm_90a; their number is all there is to compare.
+    return found in (wanted, Target(wanted, real=True).cpu.rstrip("af"))
+
+
+def _subject(part: Part) -> str:
+    """How a message calls a part's object, behind the kernel and source that `at` puts before it."""
+    return "its object" if part.kernels else f"the object of {_named(part)}"
+
+
+def _named(part: Part) -> str:
+    if part.kernels:
+        return f"kernel {part.kernels[0].readable}"
+    return f"table {part.defines[0]}" if part.role == "table" and part.defines else "its variables"
+
+
+def _taken(plan: Plan, load: Callable[[Part], _Object]) -> list[_Object]:
+    """Units and state, and each table that one of them, or a table that is taken, leaves undefined; in plan order."""
+    tables = {name: part for part in plan.parts if part.role == "table" for symbol in part.defines for name in (symbol, spelled(symbol))}
+    taken = {part.digest: load(part) for part in plan.parts if part.role != "table"}
+    waiting = list(taken.values())
+    while waiting:
+        for symbol in waiting.pop().cubin.undefined:
+            part = tables.get(symbol)
+            if part is not None and part.digest not in taken:
+                taken[part.digest] = load(part)
+                waiting.append(taken[part.digest])
+    return [taken[part.digest] for part in plan.parts if part.digest in taken]
+
+
+def _linked(plan: Plan, taken: Sequence[_Object], *, provider: Provider, options: AssembleOptions) -> Linked:
+    inputs = [LinkInput(path=each.path, label=f"{_named(each.part)} of {plan.module}/{each.part.source}") for each in taken]
+    try:
+        return provider.link(inputs, target=Target(plan.arch, real=True), options=options)
+    except GpuError as error:
+        if isinstance(error, LinkError) or not _FULL_BANK.search(error.output):
+            raise _attributed(error, taken) from None
+        largest = _largest(taken)
+        msg = "its constants do not fit into the 64 KiB of an image"
+        hint = "move the largest into __device__ memory, or into another module"
+        raise RefusedError(msg, output=f"{error.output.rstrip()}\n{largest}", hint=hint) from None
+
+
+def _attributed(error: GpuError, taken: Iterable[_Object]) -> GpuError:
+    """With the kernel and source of the first object that leaves undefined what the error names."""
+    said = set(re.findall(r"[\w$]+", f"{error.what}\n{error.output}"))
+    for each in taken:
+        if said.intersection(each.cubin.undefined):
+            return error.at(kernel=each.part.kernels[0].readable if each.part.kernels else "", source=each.part.source)
+    return error
+
+
+def _largest(taken: Iterable[_Object]) -> str:
+    sizes = [
+        (-symbol.bytes, symbol.name, each.part.source) for each in taken for symbol in each.cubin.variables if symbol.space == "constant"
+    ]
+    return "\n".join(f"{-size:8d} bytes  {name} of {source}" for size, name, source in sorted(sizes)[:_SHOWN])

@@ -1,0 +1,291 @@
+"""The manifest: what a program's build made, for hosts that load it and for people.
+
+The schema is docs/manifest.schema.json. Keys are sorted; there is no time, user, host or absolute path in it, so equal builds have equal
+manifests wherever they stand. Resources are those of the final image, which the linker may have changed; spills are not in an image, so
+they are the assembler's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scons_gpu.errors import DamagedError, LinkError
+from scons_gpu.link import elf
+from scons_gpu.link.bundle import object_name
+from scons_gpu.link.image import spelled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from scons_gpu.plan.model import Part, Plan, PlannedKernel
+    from scons_gpu.store.record import Record
+
+__all__ = [
+    "SCHEMA",
+    "Build",
+    "BuiltArch",
+    "BuiltModule",
+    "Image",
+    "Kernel",
+    "Manifest",
+    "Module",
+    "State",
+    "ToolFact",
+    "build_manifest",
+    "from_text",
+    "read_manifest",
+    "to_text",
+]
+
+SCHEMA = "scons-gpu/manifest/1"
+_MOST_THREADS = 1024  # per block, on every architecture since 2.0 (CUDA C++ Programming Guide, technical specifications)
+
+
+@dataclass(frozen=True)
+class ToolFact:
+    """One tool that took part."""
+
+    version: str
+    identity: str
+
+
+@dataclass(frozen=True)
+class Image:
+    """One image file, relative to the manifest."""
+
+    file: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class State:
+    """One variable that the host can reach in the module's images."""
+
+    symbol: str
+    bytes: int
+    space: str
+
+
+@dataclass(frozen=True)
+class Build:
+    """One kernel for one architecture. None: not known, or not before the driver assembles the PTX. Bytes and threads."""
+
+    unit: str
+    lowered_by: str | None
+    object: str | None
+    entry: str
+    registers: int | None
+    spill_bytes: int | None
+    shared_bytes: int
+    constant_bytes: int | None
+    stack_bytes: int | None
+    max_threads: int
+    """Per block, as launch bounds say; else what every GPU takes."""
+    chosen: str | None = None
+    """The candidate that was taken, where there were several; absent in the file otherwise."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel of a module."""
+
+    readable: str
+    source: str
+    archs: dict[str, Build] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Module:
+    """One module."""
+
+    bypass: bool
+    submodules: tuple[str, ...] = ()
+    fatbin: str | None = None
+    bundle: str | None = None
+    images: dict[str, Image] = field(default_factory=dict)
+    state: tuple[State, ...] = ()
+    kernels: dict[str, Kernel] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All of it."""
+
+    program: str
+    archs: tuple[str, ...]
+    tools: dict[str, ToolFact]
+    modules: dict[str, Module]
+
+
+@dataclass(frozen=True)
+class BuiltArch:
+    """What one module came to for one architecture."""
+
+    plan: Plan
+    image: Path | None = None
+    """The `.cubin`, or the `.ptx` that the driver finishes; None in a bundle."""
+    objects: Mapping[str, Path] = field(default_factory=dict)
+    """Part digest → its object. Needed for bundles; elsewhere they give the objects' names."""
+    records: Mapping[str, Record] = field(default_factory=dict)
+    """Part digest → its object's record."""
+    entries: Mapping[str, str] = field(default_factory=dict)
+    """Kernel → its entry point's name in the object, where a twin's object is shared."""
+
+
+@dataclass(frozen=True)
+class BuiltModule:
+    """One module as it was built."""
+
+    name: str
+    bypass: bool = False
+    submodules: tuple[str, ...] = ()
+    archs: tuple[BuiltArch, ...] = ()
+    """Empty for a module that is bypassed or has no kernels."""
+    fatbin: Path | None = None
+    bundle: Path | None = None
+
+
+def build_manifest(
+    program: str, *, archs: Sequence[str], modules: Iterable[BuiltModule], tools: Mapping[str, ToolFact], folder: Path
+) -> str:
+    """The manifest's text. `folder` is where it will lie: files are named relative to it.
+
+    Raises DamagedError for an image that does not read, LinkError for one that lacks a kernel.
+    """
+    return to_text(
+        Manifest(
+            program=program,
+            archs=tuple(archs),
+            tools=dict(tools),
+            modules={module.name: _module(module, folder) for module in modules},
+        )
+    )
+
+
+def to_text(manifest: Manifest) -> str:
+    """The manifest as its file holds it."""
+    data = {"schema": SCHEMA, **asdict(manifest)}
+    for module in data["modules"].values():
+        for kernel in module["kernels"].values():
+            for build in kernel["archs"].values():
+                if build["chosen"] is None:
+                    del build["chosen"]
+    return json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest in a file. Raises DamagedError where it is none, OSError where it cannot be read."""
+    return from_text(path.read_text(encoding="utf-8"), path=str(path))
+
+
+def from_text(text: str, *, path: str = "manifest") -> Manifest:
+    """Reads what `to_text` wrote, and later versions of the schema's number 1: fields that they added are passed over."""
+    try:
+        data = json.loads(text)
+        if data["schema"] != SCHEMA:
+            msg = f"{path}: schema {data['schema']!r} is not {SCHEMA!r}"
+            raise DamagedError(msg, hint="read it with the version of scons-gpu that wrote it")
+        return Manifest(
+            program=data["program"],
+            archs=tuple(data["archs"]),
+            tools={name: _known(ToolFact, tool) for name, tool in data["tools"].items()},
+            modules={name: _read_module(module) for name, module in data["modules"].items()},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        msg = f"{path}: not a manifest: {error}"
+        raise DamagedError(msg, hint="build the program again") from None
+
+
+def _known(kind: Any, data: Mapping[str, Any], **changed: Any) -> Any:  # noqa: ANN401 - a dataclass and JSON
+    values = {**data, **changed}
+    return kind(**{name: values[name] for name in kind.__dataclass_fields__ if name in values})
+
+
+def _read_module(data: Mapping[str, Any]) -> Module:
+    kernels = {
+        symbol: _known(Kernel, kernel, archs={arch: _known(Build, build) for arch, build in kernel["archs"].items()})
+        for symbol, kernel in data["kernels"].items()
+    }
+    images = {arch: _known(Image, image) for arch, image in data["images"].items()}
+    state = tuple(_known(State, state) for state in data["state"])
+    result: Module = _known(Module, data, submodules=tuple(data["submodules"]), images=images, state=state, kernels=kernels)
+    return result
+
+
+def _module(module: BuiltModule, folder: Path) -> Module:
+    kernels: dict[str, Kernel] = {}
+    state: dict[str, State] = {}
+    images = {}
+    for built in module.archs:
+        arch = built.plan.arch
+        if built.image is not None:
+            images[arch] = Image(file=_relative(built.image, folder), sha256=hashlib.sha256(built.image.read_bytes()).hexdigest())
+        for each in built.plan.state:
+            state.setdefault(each.symbol, State(symbol=spelled(each.symbol), bytes=each.bytes, space=each.space))
+        for kernel, build in _builds(built):
+            kernels.setdefault(kernel.symbol, Kernel(readable=kernel.readable, source=kernel.source)).archs[arch] = build
+    return Module(
+        bypass=module.bypass,
+        submodules=tuple(sorted(module.submodules)),
+        fatbin=_relative(module.fatbin, folder) if module.fatbin else None,
+        bundle=_relative(module.bundle, folder) if module.bundle else None,
+        images=images,
+        state=tuple(value for _, value in sorted(state.items())),
+        kernels=kernels,
+    )
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path, folder)).as_posix()
+
+
+def _builds(built: BuiltArch) -> Iterable[tuple[PlannedKernel, Build]]:
+    """Every kernel of the plan with what became of it."""
+    image = _resources(built.image) if built.image else None
+    for part in built.plan.units:
+        found = image if image is not None else _resources(built.objects.get(part.digest))
+        for kernel in part.kernels:
+            yield kernel, _build(kernel, part, built, found)
+
+
+def _resources(path: Path | None) -> dict[str, elf.KernelResources]:
+    """By kernel; empty where the driver assembles."""
+    if path is None or path.suffix == ".ptx":
+        return {}
+    return {each.symbol: each for each in elf.read(path.read_bytes(), path=path.name).kernels}
+
+
+def _build(kernel: PlannedKernel, part: Part, built: BuiltArch, found: Mapping[str, elf.KernelResources]) -> Build:
+    entry = built.entries.get(kernel.symbol, kernel.symbol)
+    # In an image a kernel has its own name, whatever its object calls it.
+    taken = found.get(kernel.symbol if built.image else entry)
+    if found and taken is None:
+        msg = f"kernel {kernel.readable} is not in what was built for {built.plan.arch}"
+        raise LinkError(msg, module=built.plan.module, source=kernel.source)
+    threads = (taken.max_threads if taken else None) or kernel.max_threads or _MOST_THREADS
+    path = built.objects.get(part.digest)
+    return Build(
+        unit=part.digest,
+        lowered_by="llvm",
+        object=object_name(path) if path and path.suffix == ".cubin" else None,
+        entry=entry,
+        registers=taken.registers if taken else None,
+        spill_bytes=_spills(built.records.get(part.digest), entry),
+        shared_bytes=taken.shared_bytes if taken else kernel.shared_bytes,
+        constant_bytes=taken.constant_bytes if taken else None,
+        stack_bytes=taken.stack_bytes if taken else None,
+        max_threads=threads,
+    )
+
+
+def _spills(record: Record | None, entry: str) -> int | None:
+    """Bytes stored and loaded, as the assembler reported them."""
+    for each in record.resources if record else ():
+        if each.kernel == entry and each.spill_stores is not None:
+            return each.spill_stores + (each.spill_loads or 0)
+    return None
