@@ -26,11 +26,12 @@ from scons_gpu.store import record as records
 from scons_gpu.store.files import TEMPORARY, unwritable, write_atomic
 from scons_gpu.store.lock import locked
 from scons_gpu.store.names import content
-from scons_gpu.store.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
+
+    from scons_gpu.store.record import Record
 
 __all__ = ["LOCK", "Store", "record_path", "writable"]
 
@@ -127,7 +128,7 @@ class Store:
                 return own
             for path in others:
                 found = self._examine(path)
-                if isinstance(found, Record) and found.key == key:
+                if isinstance(found, tuple) and found[1].key == key:
                     return path
             if record is None and self._keys.get(own, key) == key:
                 return own
@@ -135,6 +136,11 @@ class Store:
 
     def check(self, path: Path) -> Record | None:
         """The record of a good entry; None where there is none, or a damaged one or one of another key, which becomes a warning."""
+        loaded = self.load(path)
+        return loaded[1] if loaded else None
+
+    def load(self, path: Path) -> tuple[bytes, Record] | None:
+        """Like `check`, with the bytes that were checked."""
         found = self._examine(path)
         if isinstance(found, str) and path.is_relative_to(self.root):
             # Another build may be between its two renames: look again when it is done.
@@ -155,8 +161,8 @@ class Store:
         record = dataclasses.replace(record, key=tuple(sorted(record.key)))
         with locked(path.parent / LOCK):
             there = self._examine(path)
-            if isinstance(there, Record) and there.key == record.key:
-                return there
+            if isinstance(there, tuple) and there[1].key == record.key:
+                return there[1]
             # The old record goes first: new data beside it would look damaged to whoever reads now.
             _clear(record_path(path))
             if there is not None:
@@ -181,8 +187,8 @@ class Store:
 
     # --- files ---
 
-    def _examine(self, path: Path) -> Record | str | None:
-        """The record of a good entry, None where there is none, or what is wrong with it."""
+    def _examine(self, path: Path) -> tuple[bytes, Record] | str | None:
+        """Bytes and record of a good entry, None where there is none, or what is wrong with it."""
         try:
             data = _read(path)
         except FileNotFoundError:
@@ -194,7 +200,7 @@ class Store:
             return "it has no record that can be read"
         if record.key != self._keys.get(path, record.key):
             return "its record is that of something else"
-        return _difference(data, record) or record
+        return _difference(data, record) or (data, record)
 
     def _record(self, path: Path) -> Record | None:
         try:
