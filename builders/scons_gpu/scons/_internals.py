@@ -1,32 +1,34 @@
 """The only file that leans on SCons' private API. What it leans on, and why it has to.
 
-**The problem.** What an image is made of is known only when its plan is there, and the plan is made during the build. SCons walks its graph before it
-builds: the taskmaster looks at the image's node first, asks for its children (the plan), and comes back when the plan is ready. A scanner is asked
-once, at the first look, when the plan is missing or stale, and again only if a child was *built*. A plan that was merely up to date would leave the
-image with the units of a plan that is gone, and stale objects would be linked in silence.
+**The problem.** What an image is made of is known only when its plan is there, and the plan is made during the build. SCons walks its
+graph before it builds: the taskmaster looks at the image's node first, asks for its children (the plan), and comes back when the plan
+is ready. A scanner is asked once, at the first look, when the plan is missing or stale, and again only if a child was *built*. A plan
+that was merely up to date would leave the image with the units of a plan that is gone, and stale objects would be linked in silence.
 
-**What we do.** The image's node is of a class of its own whose `scan()` is asked every time the taskmaster looks at the node (`Node.children()` calls
-it each time, and only the stock `scan()` returns early). As soon as every child is done, it asks the image's job which units are missing, makes their
-nodes and hangs them under itself as prerequisites: order-only edges, outside the signature, built in parallel. Then the image needs no scanner, and
-`--implicit-cache` and `--implicit-deps-unchanged` have nothing to keep. Scans run one at a time under the taskmaster's lock, so making nodes is safe.
+**What we do.** The image's node is of a class of its own whose `scan()` is asked every time the taskmaster looks at the node
+(`Node.children()` calls it each time, and only the stock `scan()` returns early). As soon as every child is done, it asks the image's
+job which units are missing, makes their nodes and hangs them under itself as prerequisites: order-only edges, outside the signature,
+built in parallel. Then the image needs no scanner, and `--implicit-cache` and `--implicit-deps-unchanged` have nothing to keep. Scans
+run one at a time under the taskmaster's lock, so making nodes is safe.
 
-**Folding.** Units are asked for only when the image is out of date, so a build with nothing to do has as many nodes as modules, not kernels.
+**Folding.** Units are asked for only when the image is out of date, so a build with nothing to do has as many nodes as modules, not
+kernels.
 
-**Half-written and foreign targets.** SCons compares what a target was made *from*, never the target. After a SIGKILL, or an edit that is taken back, a
-file can be newer than its record and pass as current. `Artefact.is_up_to_date()` therefore also compares the file with what was recorded when it was
-made (size and time, else content).
+**Half-written and foreign targets.** SCons compares what a target was made *from*, never the target. After a SIGKILL, or an edit that
+is taken back, a file can be newer than its record and pass as current. `Artefact.is_up_to_date()` therefore also compares the file with
+what was recorded when it was made (size and time, else content).
 
-**Nothing to make.** A module without kernels is legal and makes no file, but SCons builds a missing file again each time. An artefact whose job says
-that it makes nothing is up to date when its inputs are.
+**Nothing to make.** A module without kernels is legal and makes no file, but SCons builds a missing file again each time. An artefact
+whose job says that it makes nothing is up to date when its inputs are.
 
-**Headers.** The compiler says what it read, after the build. `Compiled.built()` puts that list into the node before SCons records it, so that the
-first null build is one. On the way in, SCons' own C scanner finds headers that other builders make, as order-only edges.
+**Headers.** The compiler says what it read, after the build. `Compiled.built()` puts that list into the node before SCons records it,
+so that the first null build is one. On the way in, SCons' own C scanner finds headers that other builders make, as order-only edges.
 
-**Order.** The stock taskmaster goes depth first. `Batch` keeps units back until nothing else is waiting, then gives the longest first, over all
-programs of the build.
+**Order.** The stock taskmaster goes depth first. `Batch` keeps units back until nothing else is waiting, then gives the longest first,
+over all programs of the build.
 
-**An exception in any of these hooks kills a thread of SCons, and the build hangs for good.** Each hook catches everything: a job's own error is kept
-and raised when the job runs; a mistake of ours falls back to what SCons would have done.
+**An exception in any of these hooks kills a thread of SCons, and the build hangs for good.** Each hook catches everything: a job's own
+error is kept and raised when the job runs; a mistake of ours falls back to what SCons would have done.
 
 Each paragraph has its contract test in tests/unit/test_internals.py.
 """
@@ -49,7 +51,7 @@ import SCons.Taskmaster
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["Artefact", "Batch", "Compiled", "Image", "Job", "UnitFile", "builder", "install", "is_executed", "looking", "node_at"]
+__all__ = ["Artefact", "Batch", "Compiled", "Image", "Job", "UnitFile", "builder", "install", "is_executed", "looking", "node_at", "silent"]
 
 
 class Job(Protocol):
@@ -284,6 +286,11 @@ def looking() -> bool:
     """Whether this run only looks: `-n`, `-q`, `-c`, `-h`."""
     options = SCons.Script.Main.OptionsParser.values
     return any(getattr(options, name, False) for name in ("no_exec", "question", "clean", "help"))
+
+
+def silent() -> bool:
+    """Whether the user asked for no lines (`-s`, `-Q` does not count)."""
+    return bool(getattr(SCons.Script.Main.OptionsParser.values, "silent", False))
 
 
 def install() -> None:

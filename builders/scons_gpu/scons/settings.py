@@ -44,7 +44,12 @@ VARIABLES: dict[str, tuple[Any, str]] = {
 """Name → (default, meaning)."""
 
 PER_SOURCE = ("CPPDEFINES", "CPPPATH", "GPU_CLANGFLAGS", "GPU_FAST_MATH", "GPU_FTZ")
-CHOICES = {"GPU_LINK": ("image", "bundle"), "GPU_LOWER": ("auto", "llvm"), "GPU_PROVIDER": ("auto", "ptxas"), "GPU_FRONTEND": ("auto", "clang")}
+CHOICES = {
+    "GPU_LINK": ("image", "bundle"),
+    "GPU_LOWER": ("auto", "llvm"),
+    "GPU_PROVIDER": ("auto", "ptxas"),
+    "GPU_FRONTEND": ("auto", "clang"),
+}
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,9 @@ def _archs(value: Any) -> tuple[arch.Target, ...]:
     text = value if isinstance(value, str) else [str(item) for item in value or ()]
     if not text:
         msg = "GPU_ARCHS is not set"
-        raise UsageError(msg, hint='say which GPUs to build for, as in Environment(tools=["default", "gpu"], GPU_ARCHS=["sm_80", "compute_90"])')
+        raise UsageError(
+            msg, hint='say which GPUs to build for, as in Environment(tools=["default", "gpu"], GPU_ARCHS=["sm_80", "compute_90"])'
+        )
     return arch.parse(text)
 
 

@@ -1,0 +1,158 @@
+"""Step builders, for one step alone: PTX, a cubin, a fatbin, a device link."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import scons_gpu
+from scons_gpu.assemble.choose import choose
+from scons_gpu.assemble.provider import LinkInput
+from scons_gpu.errors import LinkError, UsageError
+from scons_gpu.link import fatbin
+from scons_gpu.scons import _internals, settings
+from scons_gpu.scons.modules import declare_module
+from scons_gpu.scons.program import Chain, pack_signature
+from scons_gpu.scons.steps import Outcome, Step, options_text
+from scons_gpu.store.files import write_atomic
+from scons_gpu.toolchain import versions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scons_gpu.assemble.provider import AssembleOptions, Provider
+    from scons_gpu.scons.session import Session
+    from scons_gpu.scons.settings import Settings
+    from scons_gpu.toolchain.arch import Target
+    from scons_gpu.toolchain.tools import Tool, Toolchain
+
+__all__ = ["declare_cubin", "declare_device_link", "declare_fatbin", "declare_ptx"]
+
+_artefact = _internals.builder(_internals.Artefact)
+
+
+def declare_ptx(env: Any, session: Session, target: Any, sources: Sequence[Any], **overrides: Any) -> list[Any]:
+    """Sources to one PTX file. Their units are lowered one by one and merged."""
+    return _whole_chain(env, session, target, sources, ptx=True, overrides=overrides)
+
+
+def declare_cubin(env: Any, session: Session, target: Any, sources: Sequence[Any], **overrides: Any) -> list[Any]:
+    """Sources to one linked cubin."""
+    return _whole_chain(env, session, target, sources, ptx=False, overrides=overrides)
+
+
+def _whole_chain(env: Any, session: Session, target: Any, sources: Any, *, ptx: bool, overrides: dict[str, Any]) -> list[Any]:
+    path = Path(env.File(target).get_abspath())
+    module = declare_module(env, session.arguments, path.name, sources, **overrides)
+    module = dataclasses.replace(module, settings=dataclasses.replace(module.settings, link="image"))
+    arch = _one_arch(module.settings, path.name)
+    if not ptx and not arch.real:
+        msg = f"{path.name}: {arch.name} has no machine code"
+        raise UsageError(msg, hint="name a real architecture, as sm_90, or use env.Ptx")
+    workspace = session.workspace(module.settings.store, fallback=path.parent / ".gpu-store")
+    tools = _tools(session, workspace, module.settings)
+    folder = path.with_name(f"{path.name}.parts") / module.name
+    place = session.place(str(path))
+    chain = Chain(session=session, workspace=workspace, env=env, module=module, folder=folder, tools=tools, place=place)
+    node, _, _ = chain.image(arch, path=path, ptx=ptx)
+    return [node]
+
+
+def _one_arch(found: Settings, name: str) -> Target:
+    if len(found.archs) != 1:
+        msg = f"{name} is for one architecture, and GPU_ARCHS names {', '.join(target.name for target in found.archs)}"
+        raise UsageError(msg, hint='name one, as in env.Cubin("k.cubin", ["k.cu"], GPU_ARCHS="sm_90")')
+    return found.archs[0]
+
+
+def _tools(session: Session, workspace: Any, found: Settings) -> Toolchain:
+    tools = session.toolchain(found, workspace)
+    for warning in versions.check(tools, found.archs):
+        session.warn(warning)
+    return tools
+
+
+@dataclass(kw_only=True)
+class FatbinJob(Step):
+    """Images that anybody made become a fatbin."""
+
+    stage: ClassVar[str] = "pack"
+    fatbinary: Tool
+
+    def command(self) -> list[str]:
+        """By hand."""
+        return ["scons-gpu", "pack", "IMAGE...", "-o", str(self.target)]
+
+    def work(self, node: Any) -> Outcome:
+        """What each image is for stands in the image."""
+        images = [Path(source.rfile().get_abspath()) for source in node.sources]
+        data = fatbin.pack([(fatbin.target_of(path), path) for path in images], fatbinary=self.fatbinary)
+        write_atomic(self.target, data)
+        return Outcome()
+
+
+def declare_fatbin(env: Any, session: Session, target: Any, images: Any, **overrides: Any) -> list[Any]:
+    """Cubins and PTX files to one fatbin."""
+    path, found, workspace = _place(env, session, target, overrides)
+    tools = session.toolchain(found, workspace)
+    nodes = env.arg2nodes(env.Flatten([images]), env.fs.File)
+    signature = pack_signature(tools, archs=[])
+    job = FatbinJob(
+        workspace=workspace, name=path.name, target=path, place=session.place(str(path)), signature=signature, fatbinary=tools.fatbinary
+    )
+    return [_artefact(env, path, nodes, job)]
+
+
+@dataclass(kw_only=True)
+class DeviceLinkJob(Step):
+    """Relocatable cubins that anybody made become one."""
+
+    stage: ClassVar[str] = "link"
+    targeted: Target
+    provider: Provider
+    options: AssembleOptions
+
+    def command(self) -> list[str]:
+        """By hand: the linker's own."""
+        return ["nvlink", f"-arch={self.arch}", "OBJECT...", "-o", str(self.target)]
+
+    def work(self, node: Any) -> Outcome:
+        """One flat link, in the order given."""
+        inputs = [LinkInput(path=Path(source.rfile().get_abspath()), label=str(source)) for source in node.sources]
+        linked = self.provider.link(inputs, target=self.targeted, options=self.options)
+        if not linked.data:
+            msg = "the linker made nothing"
+            raise LinkError(msg)
+        write_atomic(self.target, linked.data)
+        return Outcome(output=linked.output, cpu=linked.cpu, peak_kib=linked.peak_kib)
+
+
+def declare_device_link(env: Any, session: Session, target: Any, objects: Any, **overrides: Any) -> list[Any]:
+    """Relocatable cubins to one cubin."""
+    path, found, workspace = _place(env, session, target, overrides)
+    arch = _one_arch(found, path.name)
+    tools = _tools(session, workspace, found)
+    provider = choose(tools, wanted=found.provider, needs=["link"], facts=workspace.facts).provider
+    nodes = env.arg2nodes(env.Flatten([objects]), env.fs.File)
+    signature = options_text(linker=provider.link_identity, arch=arch.name, debug=found.debug, tool=scons_gpu.__version__)
+    job = DeviceLinkJob(
+        workspace=workspace,
+        name=os.path.relpath(path, env.fs.Top.get_abspath()),
+        arch=arch.name,
+        target=path,
+        place=session.place(str(path)),
+        signature=signature,
+        targeted=arch,
+        provider=provider,
+        options=found.assemble,
+    )
+    return [_artefact(env, path, nodes, job)]
+
+
+def _place(env: Any, session: Session, target: Any, overrides: dict[str, Any]) -> tuple[Path, Settings, Any]:
+    path = Path(env.File(target).get_abspath())
+    found = settings.read(env, session.arguments, overrides)
+    return path, found, session.workspace(found.store, fallback=path.parent / ".gpu-store")

@@ -1,0 +1,336 @@
+"""Images as nodes: what links, merges or bundles the units of a plan, and what packs and describes the results."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import scons_gpu.plan as plans
+from scons_gpu.errors import DamagedError
+from scons_gpu.link import bundle, fatbin, image, manifest
+from scons_gpu.link.ptx import ANONYMOUS, PtxPart, merge_ptx
+from scons_gpu.scons.steps import Outcome, Step
+from scons_gpu.scons.units import Recipe, part_name
+from scons_gpu.store.files import write_atomic
+from scons_gpu.store.record import Record, Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from scons_gpu.plan import Part, Plan
+    from scons_gpu.scons.modules import Module
+    from scons_gpu.toolchain.arch import Target
+    from scons_gpu.toolchain.tools import Tool, Toolchain
+
+__all__ = ["BundleJob", "ImageJob", "ManifestJob", "ModuleNode", "PackJob", "PtxJob"]
+
+
+@dataclass(kw_only=True)
+class Linking(Step):
+    """A step whose inputs are units."""
+
+    stage: ClassVar[str] = "link"
+    expanded: bool = field(default=False, init=False)
+    error: Exception | None = field(default=None, init=False)
+
+    def decided(self) -> Sequence[tuple[Recipe, Path]]:
+        """Recipes with the plans that they are for."""
+        raise NotImplementedError
+
+    def units(self) -> list[Any]:
+        """The nodes of all that the store lacks. Called when this image is out of date."""
+        nodes = []
+        for recipe, path in self.decided():
+            for part in read_plan(path).parts:
+                if part.role == "unit":
+                    self.workspace.needed.add(part.digest)
+                nodes += recipe.missing(part)
+        return list(dict.fromkeys(nodes))
+
+    def makes_nothing(self) -> bool:
+        """A module without kernels makes no image."""
+        return not any(read_plan(path).units for _, path in self.decided() if path.exists())
+
+    def raise_kept(self) -> None:
+        """What went wrong while the units were looked up."""
+        if self.error is not None:
+            raise self.error
+
+    def entries(self, recipe: Recipe, plan: Plan) -> dict[str, tuple[Path, Record]]:
+        """Part → its object (or PTX) with its record, checked. Shows again what the tools said of reused units."""
+        found = {}
+        store, made = self.workspace.store, self.workspace.units
+        for part in plan.parts:
+            path = recipe.ptx_path(part) if recipe.kind == "ptx" else recipe.object_path(part)
+            record = store.check(path)
+            if record is None:
+                msg = f"{part_name(part)}: {path} is gone or damaged"
+                raise DamagedError(msg, source=part.source, hint="build again: what is damaged in the store is made anew")
+            found[part.digest] = (path, record)
+            if path not in made:
+                self.workspace.show(f"{part_name(part)}  {recipe.target.name}", record.output)
+        return found
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in a file."""
+    return plans.from_text(path.read_text(encoding="utf-8"), path=str(path))
+
+
+def remove(*paths: Path) -> None:
+    """Takes away what an earlier build made and this one rightly does not."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+@dataclass(kw_only=True)
+class OnePlan(Linking):
+    """An image of one module for one architecture."""
+
+    recipe: Recipe
+    plan: Path
+
+    @property
+    def sidecar(self) -> Path:
+        """Resources of each kernel, and which object it is in: what the manifest says of this image."""
+        return self.plan.with_name(f"{self.arch}.link.json")
+
+    def decided(self) -> Sequence[tuple[Recipe, Path]]:
+        """Its one plan."""
+        return ((self.recipe, self.plan),)
+
+    def sidecars(self) -> Sequence[Path]:
+        """The resources."""
+        return (self.sidecar,)
+
+    def command(self) -> list[str]:
+        """By hand."""
+        return ["scons-gpu", "--store", str(self.workspace.store.root), "link", str(self.plan), "-o", str(self.target)]
+
+    def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
+        """Checks every input, then writes image and resources."""
+        self.raise_kept()
+        plan = read_plan(self.plan)
+        if not plan.units:
+            remove(self.target, self.sidecar)
+            return Outcome(result="empty")
+        entries = self.entries(self.recipe, plan)
+        outcome, data = self.make(plan, entries)
+        write_atomic(self.sidecar, _sidecar(entries))
+        write_atomic(self.target, data)
+        return outcome
+
+    def make(self, plan: Plan, entries: Mapping[str, tuple[Path, Record]]) -> tuple[Outcome, bytes]:
+        """The image."""
+        raise NotImplementedError
+
+
+def _sidecar(entries: Mapping[str, tuple[Path, Record]]) -> str:
+    """What the manifest has to know of an image's parts when the store is gone: each object's name, and what its assembler reported."""
+    parts = {
+        digest: {"object": path.name if path.suffix == ".cubin" else None, "resources": [asdict(each) for each in record.resources]}
+        for digest, (path, record) in entries.items()
+    }
+    return json.dumps({"parts": parts}, indent=1, sort_keys=True) + "\n"
+
+
+def _from_sidecar(plan: Plan, image_path: Path) -> manifest.BuiltArch:
+    parts = json.loads(image_path.with_name(f"{plan.arch}.link.json").read_text(encoding="utf-8"))["parts"]
+    return manifest.BuiltArch(
+        plan=plan,
+        image=image_path,
+        objects={digest: Path(part["object"]) for digest, part in parts.items() if part["object"]},
+        records={
+            digest: Record(sha256="", bytes=0, key=(), resources=tuple(Resources(**each) for each in part["resources"]))
+            for digest, part in parts.items()
+        },
+    )
+
+
+@dataclass(kw_only=True)
+class ImageJob(OnePlan):
+    """Relocatable objects become a cubin."""
+
+    def make(self, plan: Plan, entries: Mapping[str, tuple[Path, Record]]) -> tuple[Outcome, bytes]:
+        """One flat link."""
+        objects = {digest: path for digest, (path, _) in entries.items()}
+        linked = image.link_image(
+            plan, objects, check=self.workspace.store.check, provider=self.recipe.provider, options=self.recipe.options
+        )
+        return Outcome(output=linked.output), linked.data
+
+
+@dataclass(kw_only=True)
+class PtxJob(OnePlan):
+    """The units' PTX becomes the module's."""
+
+    def make(self, plan: Plan, entries: Mapping[str, tuple[Path, Record]]) -> tuple[Outcome, bytes]:
+        """One merge, in plan order."""
+        said: list[str] = []
+        parts = [ptx_part(part, entries[part.digest][0]) for part in plan.parts]
+        text = merge_ptx(parts, warn=said.append)
+        return Outcome(output="\n".join(said)), text.encode()
+
+
+def ptx_part(part: Part, path: Path) -> PtxPart:
+    """A part as the merge takes it."""
+    return PtxPart(label=f"{part_name(part)} of {part.source}", text=path.read_text(encoding="utf-8"), digest=part.digest)
+
+
+@dataclass(kw_only=True)
+class BundleJob(Linking):
+    """Whole objects of all architectures become one archive."""
+
+    recipes: Sequence[tuple[Recipe, Path]]
+
+    def decided(self) -> Sequence[tuple[Recipe, Path]]:
+        """One plan an architecture."""
+        return self.recipes
+
+    def command(self) -> list[str]:
+        """By hand, an architecture at a time."""
+        return [
+            "scons-gpu",
+            "--store",
+            str(self.workspace.store.root),
+            "link",
+            *(str(path) for _, path in self.recipes),
+            "-o",
+            str(self.target),
+        ]
+
+    def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
+        """Checks every object, then writes the archive."""
+        self.raise_kept()
+        built, entries = [], []
+        for recipe, path in self.recipes:
+            plan = read_plan(path)
+            if not plan.units:
+                continue
+            found = self.entries(recipe, plan)
+            built.append(_built(plan, found, recipe))
+            entries += [bundle.Entry(arch=plan.arch, name=_member(path), data=path.read_bytes()) for path, _ in found.values()]
+        if not built:
+            remove(self.target)
+            return Outcome(result="empty")
+        module = manifest.BuiltModule(name=self.name, archs=tuple(built))
+        archs = [recipe.target.name for recipe, _ in self.recipes]
+        inner = manifest.build_manifest(self.name, archs=archs, modules=[module], tools={}, folder=self.target.parent)
+        write_atomic(self.target, bundle.write_bundle(entries, manifest=inner))
+        return Outcome()
+
+
+def _member(path: Path) -> str:
+    """A store entry's name in a bundle: without what tells a whole object from a relocatable one."""
+    return f"{path.name.split('.', 1)[0]}{path.suffix}"
+
+
+def _built(plan: Plan, found: Mapping[str, tuple[Path, Record]], recipe: Recipe) -> manifest.BuiltArch:
+    return manifest.BuiltArch(
+        plan=plan,
+        objects={digest: path for digest, (path, _) in found.items()} if recipe.kind != "ptx" else {},
+        records={digest: record for digest, (_, record) in found.items()},
+        entries={part.kernels[0].symbol: ANONYMOUS for part in plan.units if recipe.twin(part)},
+    )
+
+
+@dataclass(kw_only=True)
+class PackJob(Step):
+    """A module's images become its fatbin."""
+
+    stage: ClassVar[str] = "pack"
+    images: Sequence[tuple[Target, Path]]
+    fatbinary: Tool
+
+    def command(self) -> list[str]:
+        """By hand."""
+        return ["scons-gpu", "pack", *(str(path) for _, path in self.images), "-o", str(self.target)]
+
+    def makes_nothing(self) -> bool:
+        """Without images there is no fatbin."""
+        return not any(path.exists() for _, path in self.images)
+
+    def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
+        """NVIDIA's own packer."""
+        present = [(target, path) for target, path in self.images if path.exists()]
+        if not present:
+            remove(self.target)
+            return Outcome(result="empty")
+        write_atomic(self.target, fatbin.pack(present, fatbinary=self.fatbinary))
+        return Outcome()
+
+
+@dataclass(frozen=True)
+class ModuleNode:
+    """A module with what it came to in one program."""
+
+    module: Module
+    node: Any
+    """Its fatbin or bundle; None for a module that has nothing of its own."""
+    path: Path | None
+    plans: tuple[tuple[Target, Path], ...]
+
+    def built(self) -> manifest.BuiltModule:
+        """What the manifest says of it; in a bundle, all but the tree around it stands inside."""
+        module = self.module
+        made = self.path is not None and self.path.exists()
+        bundled = module.settings.link == "bundle"
+        return manifest.BuiltModule(
+            name=module.name,
+            bypass=module.bypass,
+            submodules=tuple(getattr(sub, "name", sub) for sub in module.submodules),
+            archs=tuple(self._archs()) if made and not bundled else (),
+            fatbin=self.path if made and not bundled else None,
+            bundle=self.path if made and bundled else None,
+        )
+
+    def _archs(self) -> list[manifest.BuiltArch]:
+        found = []
+        for target, path in self.plans:
+            plan = read_plan(path)
+            if plan.units:
+                found.append(_from_sidecar(plan, path.with_name(f"{target.name}.{'cubin' if target.real else 'ptx'}")))
+        return found
+
+
+@dataclass(kw_only=True)
+class ManifestJob(Step):
+    """All modules' results become the program's manifest."""
+
+    stage: ClassVar[str] = "manifest"
+    program: str
+    modules: Sequence[ModuleNode]
+    tools: Toolchain
+
+    def command(self) -> list[str]:
+        """Only a build knows all modules of a program."""
+        return ["scons", str(self.target)]
+
+    def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
+        """Reads plans, resources and images."""
+        built = [entry.built() for entry in self.modules]
+        archs = dict.fromkeys(target.name for entry in self.modules for target in entry.module.settings.archs)
+        text = manifest.build_manifest(
+            self.program, archs=list(archs), modules=built, tools=self._tools(), folder=self.target.parent, options=self._options()
+        )
+        write_atomic(self.target, text)
+        return Outcome()
+
+    def _tools(self) -> dict[str, manifest.ToolFact]:
+        """The tools that took part: one more on the machine changes no byte."""
+        active = [entry.module for entry in self.modules if entry.node is not None]
+        real = any(target.real for module in active for target in module.settings.archs)
+        linked = any(module.settings.link == "image" for module in active)
+        took_part = {
+            "clang": any(source.name.endswith(".cu") for module in active for source in module.sources),
+            "libdevice": True,
+            "ptxas": real,
+            "nvlink": real and linked,
+            "fatbinary": linked,
+        }
+        found = {name: getattr(self.tools, name) for name, part in took_part.items() if part}
+        version, _, identity = self.tools.llvm.partition(" ")
+        facts = {name: manifest.ToolFact(version=tool.version, identity=tool.identity) for name, tool in found.items() if tool}
+        return {"llvm": manifest.ToolFact(version=version, identity=identity), **facts}

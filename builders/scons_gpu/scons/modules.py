@@ -1,0 +1,188 @@
+"""What a user declares: modules, their sources, and the tree they form. Nothing here builds."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scons_gpu.errors import UsageError
+from scons_gpu.scons import settings
+from scons_gpu.source.clang import ClangOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from scons_gpu.scons.settings import Settings
+
+__all__ = ["GpuSource", "Module", "Source", "declare_module", "declare_source", "reach"]
+
+SUFFIXES = (".cu", ".ll", ".bc")
+
+
+@dataclass(frozen=True)
+class GpuSource:
+    """One source with front-end options of its own, as `env.GpuSource` gives it."""
+
+    path: Any
+    overrides: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One source of a module."""
+
+    node: Any
+    name: str
+    """Path below the top, for messages and the manifest; never part of a digest."""
+    stem: str
+    """What its files are called, before the architecture."""
+    options: ClangOptions
+
+
+@dataclass(frozen=True, eq=False)
+class Module:
+    """A named set of sources with submodules, as `env.GpuModule` gives it."""
+
+    name: str
+    sources: tuple[Source, ...]
+    submodules: tuple[Module | str, ...]
+    bypass: bool
+    settings: Settings
+    place: str
+    """file:line of the declaration."""
+    env: Any = field(repr=False)
+
+
+def declare_source(env: Any, path: Any, **overrides: Any) -> GpuSource:
+    """A source with front-end options of its own. Raises UsageError for a variable that no front end reads."""
+    for name in overrides:
+        if name not in settings.PER_SOURCE:
+            msg = f"GpuSource({path}) at {_place()}: {name} cannot be set for one source"
+            raise UsageError(msg, hint=f"a source takes {', '.join(settings.PER_SOURCE)}; set others for its module")
+    return GpuSource(env.File(path), tuple(sorted(overrides.items(), key=lambda item: item[0])))
+
+
+def declare_module(  # noqa: PLR0913 - what a module is
+    env: Any,
+    arguments: Mapping[str, Any],
+    name: str,
+    sources: Sequence[Any],
+    *,
+    submodules: Sequence[Module | str] = (),
+    bypass: bool = False,
+    **overrides: Any,
+) -> Module:
+    """A module. Raises UsageError for what cannot be one."""
+    place = _place()
+    if not name or name in (".", "..") or "/" in name or name != name.strip():
+        msg = f"GpuModule at {place}: {name!r} cannot be a module's name"
+        raise UsageError(msg, hint="a name becomes a file name: use letters, digits, '.', '-' and '_'")
+    if isinstance(submodules, (str, Module)):
+        submodules = [submodules]
+    return Module(
+        name=name,
+        sources=_sources(env, arguments, name, sources, overrides),
+        submodules=tuple(submodules),
+        bypass=bool(bypass),
+        settings=settings.read(env, arguments, overrides),
+        place=place,
+        env=env,
+    )
+
+
+def _sources(env: Any, arguments: Mapping[str, Any], module: str, items: Any, overrides: Mapping[str, Any]) -> tuple[Source, ...]:
+    given = [item if isinstance(item, GpuSource) else GpuSource(item, ()) for item in env.Flatten([items])]
+    files = [(node, source) for source in given for node in env.arg2nodes(source.path, env.fs.File)]
+    names = [name_below_top(node, env) for node, _ in files]
+    same = Counter(Path(name).name for name in names)
+    sources, stems = [], set()
+    for (node, source), name in zip(files, names, strict=True):
+        base = Path(name).name
+        if Path(base).suffix not in SUFFIXES:
+            msg = f"{name} of module {module} is no source that can be read"
+            raise UsageError(msg, hint=f"sources end in {', '.join(SUFFIXES)}")
+        options = settings.front_end(env, arguments, {**overrides, **dict(source.overrides)})
+        parts = [base, *([_hex(name)] if same[base] > 1 else []), *([_hex(repr(source.overrides))] if source.overrides else [])]
+        stem = ".".join(parts)
+        if stem in stems:
+            msg = f"{name} stands twice in module {module}"
+            raise UsageError(msg, hint="name a source once, or give the second one other options with env.GpuSource")
+        stems.add(stem)
+        sources.append(Source(node=node, name=name, stem=stem, options=options))
+    return tuple(sources)
+
+
+def name_below_top(node: Any, env: Any) -> str:
+    """Where the source lies, from the top of the tree: the same in every checkout."""
+    path = node.srcnode().get_abspath() if hasattr(node, "srcnode") else str(node)
+    return Path(os.path.relpath(path, env.fs.Top.get_abspath())).as_posix()
+
+
+def _hex(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:6]
+
+
+def _place() -> str:
+    """file:line of the SConscript that is being read."""
+    frame = sys._getframe(1)  # noqa: SLF001 - what `traceback` would do, without reading every line
+    ours = str(Path(__file__).resolve().parents[1])
+    while frame.f_back and (frame.f_code.co_filename.startswith(ours) or f"{os.sep}SCons{os.sep}" in frame.f_code.co_filename):
+        frame = frame.f_back
+    return f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def reach(root: Module, declared: Mapping[str, Sequence[Module]]) -> tuple[Module, ...]:
+    """Every module of a program once, submodules before their parents, in the order of declaration.
+
+    Raises UsageError for a cycle, showing it, and for two modules of one name, naming both places.
+    """
+    order: dict[str, Module] = {}
+    for module in _walk(root, declared, ()):
+        other = order.setdefault(module.name, module)
+        if other is not module:
+            msg = f"module {module.name} is declared at {other.place} and at {module.place}"
+            raise UsageError(msg, hint="names are unique in a program: rename one")
+    return tuple(order.values())
+
+
+def _walk(root: Module, declared: Mapping[str, Sequence[Module]], path: tuple[Module, ...]) -> Iterator[Module]:
+    """Depth first without recursion: chains of modules can be longer than Python's stack."""
+    done: set[int] = set()
+    stack: list[tuple[Module, tuple[Module, ...], bool]] = [(root, path, False)]
+    while stack:
+        module, above, leaving = stack.pop()
+        if leaving:
+            done.add(id(module))
+            yield module
+            continue
+        if any(parent is module for parent in above):
+            cycle = [*above[next(k for k, parent in enumerate(above) if parent is module) :], module]
+            msg = f"modules form a cycle: {' -> '.join(step.name for step in cycle)}"
+            raise UsageError(
+                msg, hint="a module cannot reach itself; " + "; ".join(f"{step.name} is at {step.place}" for step in cycle[:-1])
+            )
+        if id(module) in done:
+            continue
+        stack.append((module, above, True))
+        inner = (*above, module)
+        stack += [(child, inner, False) for child in reversed([_resolve(item, module, declared) for item in module.submodules])]
+
+
+def _resolve(item: Module | str, parent: Module, declared: Mapping[str, Sequence[Module]]) -> Module:
+    if isinstance(item, Module):
+        return item
+    found = declared.get(item, ())
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        msg = f"module {parent.name} at {parent.place} names the submodule {item}, which nobody declares"
+        raise UsageError(msg, hint="declare it with env.GpuModule before the program")
+    msg = (
+        f"module {parent.name} at {parent.place} names the submodule {item}, which is declared at {' and at '.join(m.place for m in found)}"
+    )
+    raise UsageError(msg, hint="pass the module itself in place of its name")

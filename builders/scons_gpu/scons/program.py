@@ -1,0 +1,297 @@
+"""A program becomes nodes: for each module and architecture a chain from sources to an image, then fatbins and the manifest."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import scons_gpu
+from scons_gpu.assemble.choose import choose
+from scons_gpu.errors import ToolMissingError, UsageError
+from scons_gpu.lower import options as lowering
+from scons_gpu.scons import _internals
+from scons_gpu.scons.images import BundleJob, ImageJob, ManifestJob, ModuleNode, PackJob, PtxJob
+from scons_gpu.scons.modules import reach
+from scons_gpu.scons.steps import CudaJob, IrJob, PlanJob, SplitJob, note_looking, options_text
+from scons_gpu.scons.units import Recipe
+from scons_gpu.split import index as indexes
+from scons_gpu.toolchain import versions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scons_gpu.scons.modules import Module, Source
+    from scons_gpu.scons.session import Session, Workspace
+    from scons_gpu.scons.settings import Settings
+    from scons_gpu.toolchain.arch import Target
+    from scons_gpu.toolchain.tools import Toolchain
+
+__all__ = ["Chain", "declare_program", "pack_signature"]
+
+_artefact = _internals.builder(_internals.Artefact)
+_compiled = _internals.builder(_internals.Compiled)
+_image = _internals.builder(_internals.Image)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """One module's way from sources to images, within one program."""
+
+    session: Session
+    workspace: Workspace
+    env: Any
+    module: Module
+    folder: Path
+    tools: Toolchain
+    place: int
+
+    @property
+    def settings(self) -> Settings:
+        """The module's."""
+        return self.module.settings
+
+    @property
+    def form(self) -> str:
+        """How units are cut for the link mode."""
+        return "closed" if self.settings.link == "bundle" else "apart"
+
+    def lower_options(self, target: Target) -> lowering.LowerOptions:
+        """How its units become PTX."""
+        settings = self.settings
+        return lowering.LowerOptions(
+            ptx=versions.ptx_version(target, llvm=self.tools.llvm, ptxas=self.tools.ptxas),
+            opt=settings.opt,
+            ftz=settings.ftz,
+            fast_math=settings.fast_math,
+            debug=settings.debug,
+            lineinfo=settings.lineinfo,
+        )
+
+    def key(self, target: Target, options: lowering.LowerOptions) -> Any:
+        """The plan's `Key`."""
+        libdevice_identity = self.tools.libdevice.identity if self.tools.libdevice else ""
+
+        def key(slice_name: str, *, libdevice: bool, renames: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+            return lowering.key(
+                slice=slice_name,
+                target=target,
+                options=options,
+                llvm=self.tools.llvm,
+                libdevice=libdevice_identity if libdevice else "",
+                renames=renames,
+            )
+
+        return key
+
+    def common(self, target: Target | None, name: str, path: Path) -> dict[str, Any]:
+        """What every step is told."""
+        return {
+            "workspace": self.workspace,
+            "name": name,
+            "arch": target.name if target else "",
+            "owners": [self.module.name],
+            "place": self.place,
+            "target": path,
+        }
+
+    def ir(self, source: Source, target: Target) -> tuple[Any, Path]:
+        """Source to IR."""
+        path = self.folder / f"{source.stem}.{target.name}.ll"
+        common = {**self.common(target, source.name, path), "source": source, "targeted": target}
+        if not source.name.endswith(".cu"):
+            signature = options_text(llvm=self.tools.llvm, arch=target.name, tool=scons_gpu.__version__)
+            return _compiled(self.env, path, [source.node], IrJob(**common, signature=signature)), path
+        if self.tools.clang is None:
+            looked = "\n".join(f"{look.where}: {look.result}" for look in self.tools.looked if look.what == "clang")
+            msg = f"{source.name} needs clang, and none was found"
+            raise ToolMissingError(msg, module=self.module.name, output=looked, hint="install scons-gpu[clang], or set GPU_CLANG")
+        signature = options_text(
+            clang=f"{self.tools.clang.version} {self.tools.clang.identity}",
+            arch=target.name,
+            tool=scons_gpu.__version__,
+            headers=bool(self.tools.headers),
+            **dataclasses.asdict(source.options),
+        )
+        job = CudaJob(
+            **common,
+            signature=signature,
+            clang=self.tools.clang,
+            options=source.options,
+            headers=self.tools.headers,
+            top=str(self.env.fs.Top.get_abspath()),
+        )
+        return _compiled(self.env, path, [source.node], job), path
+
+    def index(self, source: Source, target: Target) -> tuple[Any, SplitJob]:
+        """IR to index."""
+        node, ir = self.ir(source, target)
+        path = self.folder / f"{source.stem}.{target.name}.index.json"
+        signature = options_text(
+            form=self.form,
+            format=indexes.FORMAT,
+            llvm=self.tools.llvm,
+            tool=scons_gpu.__version__,
+            bits=os.environ.get("SCONS_GPU_TEST_HASH_BITS", ""),
+        )
+        job = SplitJob(**self.common(target, source.name, path), source=source, targeted=target, signature=signature, ir=ir, form=self.form)
+        return _artefact(self.env, path, [node], job), job
+
+    def plan(self, target: Target, *, ptx: bool = False) -> tuple[Any, Path, Recipe]:
+        """Indexes to plan, and how its units are made."""
+        found = [self.index(source, target) for source in self.module.sources]
+        path = self.folder / f"{target.name}.plan.json"
+        options = self.lower_options(target)
+        signature = options_text(
+            module=self.module.name,
+            link=self.settings.link,
+            llvm=self.tools.llvm,
+            libdevice=self.tools.libdevice.identity if self.tools.libdevice else "",
+            tool=scons_gpu.__version__,
+            **dataclasses.asdict(options),
+        )
+        job = PlanJob(
+            **self.common(target, self.module.name, path),
+            signature=signature,
+            module=self.module.name,
+            link=self.settings.link,
+            indexes=[split.target for _, split in found],
+            key=self.key(target, options),
+        )
+        node = _artefact(self.env, path, [node for node, _ in found], job)
+        self.workspace.plans.setdefault(str(self.folder.parent), []).append(path)
+        return node, path, self.recipe(target, options, {split.source.name: split for _, split in found}, ptx=ptx)
+
+    def recipe(self, target: Target, options: lowering.LowerOptions, splits: dict[str, SplitJob], *, ptx: bool) -> Recipe:
+        """How the units of one architecture are made."""
+        kind = "ptx" if ptx or not target.real else "whole" if self.settings.link == "bundle" else "rel"
+        provider = None
+        if kind != "ptx":
+            needs = ["compile"] if kind == "whole" else ["relocatable", "link"]
+            provider = choose(self.tools, wanted=self.settings.provider, needs=needs, facts=self.workspace.facts).provider
+        return Recipe(
+            workspace=self.workspace,
+            env=self.env,
+            module=self.module.name,
+            target=target,
+            tools=self.tools,
+            lower=options,
+            options=self.settings.assemble,
+            provider=provider,
+            kind=kind,
+            share_twins=self.settings.share_twins,
+            splits=splits,
+            place=self.place,
+        )
+
+    def link_signature(self, recipe: Recipe) -> str:
+        """All that shapes an image besides its plan."""
+        provider = recipe.provider
+        spelled = provider.spelling(target=recipe.target, options=recipe.options, relocatable=recipe.kind == "rel") if provider else ()
+        return options_text(
+            provider=f"{provider.name} {provider.identity} {provider.link_identity}" if provider else "",
+            options=list(spelled),
+            fail_on_spill=recipe.options.fail_on_spill,
+            kind=recipe.kind,
+            share_twins=recipe.share_twins,
+            tool=scons_gpu.__version__,
+        )
+
+    def image(self, target: Target, *, path: Path | None = None, ptx: bool = False) -> tuple[Any, Path, Path]:
+        """Plan to image; to PTX for a virtual architecture, or where asked for."""
+        ptx = ptx or not target.real
+        node, plan, recipe = self.plan(target, ptx=ptx)
+        path = path or self.folder / f"{target.name}.{'ptx' if ptx else 'cubin'}"
+        kind = PtxJob if ptx else ImageJob
+        job = kind(**self.common(target, self.module.name, path), signature=self.link_signature(recipe), recipe=recipe, plan=plan)
+        made = _image(self.env, path, [node], job)
+        self.env.Clean(made, self.env.fs.File(str(job.sidecar)))
+        return made, path, plan
+
+    def fatbin(self) -> ModuleNode:
+        """Images to fatbin."""
+        images = [(target, *self.image(target)) for target in self.settings.archs]
+        path = self.folder.with_name(f"{self.module.name}.fatbin")
+        job = PackJob(
+            **self.common(None, self.module.name, path),
+            signature=pack_signature(self.tools, archs=[target.name for target in self.settings.archs]),
+            images=[(target, image) for target, _, image, _ in images],
+            fatbinary=self.tools.fatbinary,
+        )
+        node = _artefact(self.env, path, [node for _, node, _, _ in images], job)
+        return ModuleNode(module=self.module, node=node, path=path, plans=tuple((target, plan) for target, _, _, plan in images))
+
+    def bundle(self) -> ModuleNode:
+        """Plans to bundle."""
+        plans = [(target, *self.plan(target)) for target in self.settings.archs]
+        path = self.folder.with_name(f"{self.module.name}.gpubundle")
+        job = BundleJob(
+            **self.common(None, self.module.name, path),
+            signature="\n".join(self.link_signature(recipe) for _, _, _, recipe in plans),
+            recipes=[(recipe, plan) for _, _, plan, recipe in plans],
+        )
+        node = _image(self.env, path, [node for _, node, _, _ in plans], job)
+        return ModuleNode(module=self.module, node=node, path=path, plans=tuple((target, plan) for target, _, plan, _ in plans))
+
+
+def pack_signature(tools: Toolchain, *, archs: Sequence[str]) -> str:
+    """All that shapes a fatbin besides its images. Raises ToolMissingError where there is no packer."""
+    if tools.fatbinary is None:
+        looked = "\n".join(f"{look.where}: {look.result}" for look in tools.looked if look.what == "fatbinary")
+        msg = "a fatbin needs fatbinary, and none was found"
+        raise ToolMissingError(msg, output=looked, hint="install scons-gpu[toolkit], or set GPU_CUDA_PATH")
+    return options_text(fatbinary=tools.fatbinary.identity, archs=list(archs), tool=scons_gpu.__version__)
+
+
+def declare_program(env: Any, session: Session, stem: str, root: Module) -> list[Any]:
+    """The nodes of a program: its manifest, then each module's fatbin or bundle in order of declaration."""
+    base = Path(env.File(f"{stem}.json").get_abspath()).with_suffix("")
+    modules = reach(root, session.declared)
+    workspace = session.workspace(root.settings.store, fallback=base / ".gpu-store")
+    if str(base) in workspace.plans:
+        msg = f"two programs are called {stem}"
+        raise UsageError(msg, hint="give each GpuProgram a name of its own")
+    workspace.plans[str(base)] = []
+    built = [_module(env, session, workspace, module, base) for module in modules]
+    nodes = [entry for entry in built if entry.node is not None]
+    manifest = base.with_name(f"{base.name}.json")
+    job = ManifestJob(
+        workspace=workspace,
+        name=os.path.relpath(manifest, env.fs.Top.get_abspath()),
+        target=manifest,
+        place=session.place(str(base)),
+        program=base.name,
+        root=root.name,
+        modules=tuple(built),
+        signature=_manifest_signature(built),
+        tools=session.toolchain(root.settings, workspace),
+    )
+    node = _artefact(env, manifest, [entry.node for entry in nodes], job)
+    note_looking(workspace)
+    return [node, *(entry.node for entry in nodes)]
+
+
+def _module(env: Any, session: Session, workspace: Workspace, module: Module, base: Path) -> ModuleNode:
+    if module.bypass or not module.sources:
+        return ModuleNode(module=module, node=None, path=None, plans=())
+    tools = session.toolchain(module.settings, workspace)
+    for warning in versions.check(tools, module.settings.archs):
+        session.warn(warning)
+    chain = Chain(
+        session=session,
+        workspace=workspace,
+        env=env,
+        module=module,
+        folder=base / module.name,
+        tools=tools,
+        place=session.place(str(base), module.name),
+    )
+    return chain.bundle() if module.settings.link == "bundle" else chain.fatbin()
+
+
+def _manifest_signature(built: Sequence[ModuleNode]) -> str:
+    modules = [entry.module for entry in built]
+    tree = [[module.name, module.bypass, [str(getattr(sub, "name", sub)) for sub in module.submodules]] for module in modules]
+    return options_text(modules=tree, tool=scons_gpu.__version__)

@@ -1,0 +1,195 @@
+"""One run of SCons: its stores, workers, tools and log, what failed in it, and what is said at the end."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import sys
+import threading
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scons_gpu.inspect import summary
+from scons_gpu.lower.pool import Pool
+from scons_gpu.scons import _internals, counts
+from scons_gpu.store.builds import remember
+from scons_gpu.store.log import BuildLog
+from scons_gpu.store.stats import stats
+from scons_gpu.store.store import Store, writable
+from scons_gpu.toolchain.tools import discover
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scons_gpu.errors import GpuError
+    from scons_gpu.scons.modules import Module
+    from scons_gpu.scons.settings import Settings
+    from scons_gpu.toolchain.tools import Toolchain
+
+__all__ = ["Session", "Workspace", "session"]
+
+
+@dataclass
+class Workspace:
+    """A store with all that this run does in it."""
+
+    session: Session
+    store: Store
+    log: BuildLog
+    plans: dict[str, list[Path]] = field(default_factory=dict)
+    """Program → its plans, in order of declaration."""
+    units: dict[Path, Any] = field(default_factory=dict)
+    """Nodes of the units that are made in this run, by their file."""
+    needed: set[str] = field(default_factory=set)
+    """Digests of the units of every image that was due."""
+    owners: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """Digest → modules that name it, in this run."""
+    shown: set[tuple[str, str]] = field(default_factory=set)
+    spent: dict[str, float] = field(default_factory=dict)
+    """Kernel and architecture → seconds that it took in this run."""
+
+    @functools.cached_property
+    def times(self) -> dict[str, float]:
+        """The same, as earlier runs recorded it."""
+        return counts.load_times(self.store.root)
+
+    @property
+    def facts(self) -> Path:
+        """Where facts of tools are kept."""
+        return self.store.root / "tools"
+
+    def begin(self) -> None:
+        """Writes the start record, once, before the first action's."""
+        with self.session.lock:
+            if not self.log.written:
+                self.log.write(type="start", argv=sys.argv[1:], looking=_internals.looking(), jobs=self.session.jobs)
+
+    def show(self, kernel: str, text: str) -> None:
+        """Says what a tool said of a kernel; the same once."""
+        if text.strip() and (kernel, text) not in self.shown:
+            self.shown.add((kernel, text))
+            lines = "\n".join("    " + line for line in text.rstrip().splitlines())
+            self.session.warn(f"{kernel}:\n{lines}")
+
+
+class Session:
+    """What one SCons process has of this tool. Making one starts nothing."""
+
+    def __init__(self) -> None:
+        self.arguments: dict[str, Any] = {}
+        self.declared: dict[str, list[Module]] = defaultdict(list)
+        self.failures: list[tuple[int, GpuError]] = []
+        self.lock = threading.RLock()
+        self.started = time.time()
+        self.build = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(self.started))}-{os.getpid()}"
+        self.jobs = 1
+        self.order: dict[str, int] = {}
+        self._workspaces: dict[tuple[Path, ...], Workspace] = {}
+        self._toolchains: dict[tuple[str, ...], Toolchain] = {}
+        self._said: set[str] = set()
+
+    @functools.cached_property
+    def pool(self) -> Pool:
+        """The workers; the first is started by the first task."""
+        return Pool()
+
+    def workspace(self, roots: Sequence[Path], *, fallback: Path) -> Workspace:
+        """The store of these roots. A first root that cannot be written is only read, and `fallback` is written."""
+        usable, sentence = writable(list(roots), fallback)
+        if sentence:
+            self.warn(sentence)
+        key = tuple(usable)
+        if key not in self._workspaces:
+            if not self._workspaces:
+                atexit.register(self.finish)
+            store = Store(usable)
+            self._workspaces[key] = Workspace(session=self, store=store, log=BuildLog(store.root / "log.jsonl", build=self.build))
+        return self._workspaces[key]
+
+    def toolchain(self, settings: Settings, workspace: Workspace) -> Toolchain:
+        """The tools these settings lead to."""
+        key = (settings.cuda_path, settings.cuda_headers, settings.clang, str(workspace.facts))
+        if key not in self._toolchains:
+            self._toolchains[key] = discover(
+                environ=os.environ,
+                prefix=sys.prefix,
+                cuda_path=settings.cuda_path,
+                cuda_headers=settings.cuda_headers,
+                clang=settings.clang,
+                facts=workspace.facts,
+            )
+        return self._toolchains[key]
+
+    def place(self, *names: str) -> int:
+        """Where this stands in the order of declaration."""
+        return self.order.setdefault("\0".join(names), len(self.order))
+
+    def warn(self, text: str) -> None:
+        """Says something on stderr, once."""
+        with self.lock:
+            if text not in self._said:
+                self._said.add(text)
+                sys.stdout.flush()
+                sys.stderr.write(f"scons-gpu: {text}\n")
+                sys.stderr.flush()
+
+    def fail(self, error: GpuError, place: int) -> None:
+        """Says an error at once, and keeps it for the end."""
+        with self.lock:
+            self.failures.append((place, error))
+            sys.stdout.flush()
+            sys.stderr.write(f"error: {error}\n")
+            sys.stderr.flush()
+
+    def finish(self) -> None:
+        """Closes the log and says what was done. Runs when SCons is through, whatever came before."""
+        if "pool" in self.__dict__:
+            self.pool.close()
+        if _internals.looking():
+            return
+        for workspace in self._workspaces.values():
+            # Nobody is left to mend anything, and the build's own exit code stands.
+            with contextlib.suppress(Exception):
+                self._close(workspace)
+        self._repeat_failures()
+
+    def _close(self, workspace: Workspace) -> None:
+        for warning in workspace.store.drain_warnings():
+            self.warn(warning)
+        workspace.begin()
+        plans = [path for paths in workspace.plans.values() for path in paths]
+        found = counts.count(plans, workspace.log)
+        seconds = round(time.time() - self.started, 3)
+        workspace.log.write(
+            type="end",
+            ok=not self.failures,
+            programs=sorted(workspace.plans),
+            plans=[str(path) for path in plans],
+            units_needed=sorted(workspace.needed),
+            wall_seconds=seconds,
+            **found.record(),
+        )
+        if any(record["type"] == "action" for record in workspace.log.written):
+            counts.save_times(workspace.store.root, {**workspace.times, **workspace.spent})
+            for program, paths in workspace.plans.items():
+                remember(workspace.store.root, self.build, program=program, names=counts.names(paths))
+        if not _internals.silent():
+            sys.stdout.write(summary.line(stats(workspace.log.written, build=self.build)) + "\n")
+            sys.stdout.flush()
+
+    def _repeat_failures(self) -> None:
+        if len(self.failures) < 2:
+            return
+        lines = [str(error).splitlines()[0] for _, error in sorted(self.failures, key=lambda item: item[0])]
+        sys.stderr.write(f"{len(lines)} steps failed:\n" + "".join(f"  error: {line}\n" for line in lines))
+
+
+@functools.cache
+def session() -> Session:
+    """The one session of this process."""
+    return Session()

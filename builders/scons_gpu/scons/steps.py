@@ -1,0 +1,286 @@
+"""What the nodes in the build folder do: source, split, plan, link, pack, manifest. Each is a job of `_internals.Job`."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import SCons.Errors
+from SCons.Script import GetOption
+
+import scons_gpu.plan as plans
+from scons_gpu.errors import GpuError
+from scons_gpu.scons import _internals
+from scons_gpu.scons.settings import VARIABLES
+from scons_gpu.source.clang import compile_cuda
+from scons_gpu.split import index as indexes
+from scons_gpu.store.files import write_atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from scons_gpu.scons.modules import Source
+    from scons_gpu.scons.session import Workspace
+    from scons_gpu.source.clang import ClangOptions
+    from scons_gpu.toolchain.arch import Target
+    from scons_gpu.toolchain.tools import Tool
+
+__all__ = ["CudaJob", "IrJob", "Outcome", "PlanJob", "SplitJob", "Step"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a step has to tell when it is through."""
+
+    output: str = ""
+    cpu: float = 0.0
+    peak_kib: int = 0
+    worker: int = 0
+    result: str = "built"
+
+
+@dataclass(kw_only=True)
+class Step:
+    """What all jobs have in common: the line, the log record, and what becomes of an error."""
+
+    stage: ClassVar[str]
+
+    workspace: Workspace
+    name: str
+    """What the line says: a readable kernel, a source, a module."""
+    arch: str = ""
+    owners: Sequence[str] = ()
+    place: int = 0
+    signature: str = ""
+    target: Path
+    attempts: int = field(default=0, init=False)
+
+    def line(self, env: Any) -> str:
+        """The step's line, or the whole command where the variable is emptied."""
+        variable = f"GPU_{self.stage.upper()}COMSTR"
+        template = self.workspace.session.arguments.get(variable, env.get(variable, VARIABLES[variable][0]))
+        if not template:
+            return " ".join(self.command())
+        return str(env.subst(template, overrides={"GPU_NAME": self.label().replace("$", "$$")}))
+
+    def label(self) -> str:
+        """What the line says after the verb."""
+        return f"{self.name}  {self.arch}" if self.arch else self.name
+
+    def command(self) -> list[str]:
+        """The command that does the same by hand."""
+        raise NotImplementedError
+
+    def makes_nothing(self) -> bool:
+        """Whether there is rightly no file."""
+        return False
+
+    def sidecars(self) -> Sequence[Path]:
+        """Files beside the target that must be there."""
+        return ()
+
+    def work(self, node: Any) -> Outcome:
+        """Makes the file. Raises GpuError."""
+        raise NotImplementedError
+
+    def explain(self, error: GpuError) -> GpuError:
+        """Adds what this step knows of its place to an error."""
+        return error.at(module=self.owners[0] if self.owners else "", arch=self.arch)
+
+    def record(self) -> dict[str, Any]:
+        """Further fields of the log record."""
+        return {}
+
+    def run(self, node: Any) -> None:
+        """Does the work, logs it, and turns an error into SCons'."""
+        begun = time.time()
+        self.workspace.begin()
+        try:
+            outcome = self.work(node)
+        except GpuError as error:
+            self._log(begun, Outcome(result="failed", output=str(self.explain(error))))
+            self.workspace.session.fail(error, self.place)
+            raise SCons.Errors.BuildError(node=node, errstr=f"{self.stage} failed", status=2, exitstatus=2) from None
+        self._log(begun, outcome)
+        self.workspace.show(self.label(), outcome.output)
+
+    def _log(self, begun: float, outcome: Outcome) -> None:
+        self.workspace.log.write(
+            type="action",
+            stage=self.stage,
+            name=self.name,
+            arch=self.arch,
+            owners=list(self.owners),
+            key=self.signature,
+            result=outcome.result,
+            start=round(begun, 6),
+            end=round(time.time(), 6),
+            worker=outcome.worker or threading.get_ident(),
+            peak_kib=outcome.peak_kib,
+            cpu=outcome.cpu,
+            output=outcome.output,
+            **self.record(),
+        )
+
+
+def answered(answer: dict[str, Any]) -> Outcome:
+    """What a worker's answer tells."""
+    return Outcome(output=answer["output"], cpu=answer["cpu"], peak_kib=answer["peak_kib"], worker=answer["worker"])
+
+
+@dataclass(kw_only=True)
+class FromSource(Step):
+    """A step that knows its source."""
+
+    source: Source
+    targeted: Target
+
+    def explain(self, error: GpuError) -> GpuError:
+        """Names the source too."""
+        return error.at(module=self.owners[0], source=self.source.name, arch=self.arch)
+
+
+@dataclass(kw_only=True)
+class IrJob(FromSource):
+    """`.ll` or `.bc` becomes LLVM's printed text, verified."""
+
+    stage: ClassVar[str] = "source"
+
+    def command(self) -> list[str]:
+        """By hand."""
+        return ["scons-gpu", "source", self.source.name, "--arch", self.arch, "-o", str(self.target)]
+
+    def dependencies(self) -> Sequence[str]:
+        """IR includes nothing."""
+        return ()
+
+    def work(self, node: Any) -> Outcome:
+        """In a worker."""
+        path = str(node.sources[0].get_abspath())
+        return answered(self.workspace.session.pool.run("source", path=path, arch=self.arch, output=str(self.target)))
+
+
+@dataclass(kw_only=True)
+class CudaJob(FromSource):
+    """`.cu` becomes IR through clang."""
+
+    stage: ClassVar[str] = "source"
+    clang: Tool
+    options: ClangOptions
+    headers: str
+    top: str
+
+    @property
+    def depfile(self) -> Path:
+        """What clang read, a path a line."""
+        return self.target.with_name(self.target.name + ".d")
+
+    def command(self) -> list[str]:
+        """By hand."""
+        parts = ["scons-gpu", "source", self.source.name, "--arch", self.arch, "-o", str(self.target)]
+        parts += [f"-I{path}" for path in self.options.cpppath] + [f"-D{define}" for define in self.options.defines]
+        return parts + [f"--flag={flag}" for flag in self.options.flags]
+
+    def sidecars(self) -> Sequence[Path]:
+        """The list of what was read."""
+        return (self.depfile,)
+
+    def dependencies(self) -> Sequence[str]:
+        """What clang read the last time."""
+        try:
+            return [line for line in self.depfile.read_text(encoding="utf-8").splitlines() if line]
+        except OSError:
+            return ()
+
+    def work(self, node: Any) -> Outcome:
+        """Clang runs as a process of its own."""
+        compiled = compile_cuda(
+            self.clang,
+            str(node.sources[0].rfile().get_path()),
+            target=self.targeted,
+            options=self.options,
+            headers=self.headers,
+            output=self.target,
+            top=self.top,
+        )
+        own = {str(node.sources[0].rfile().get_path()), str(node.sources[0].rfile().get_abspath())}
+        write_atomic(self.depfile, "".join(f"{path}\n" for path in compiled.dependencies if path not in own))
+        return Outcome(output=compiled.output, cpu=getattr(compiled, "cpu", 0.0), peak_kib=getattr(compiled, "peak_kib", 0))
+
+
+@dataclass(kw_only=True)
+class SplitJob(FromSource):
+    """IR becomes an index, and slices in the store."""
+
+    stage: ClassVar[str] = "split"
+    ir: Path
+    form: str
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def command(self) -> list[str]:
+        """By hand."""
+        return ["scons-gpu", "split", str(self.ir), "--arch", self.arch, "--form", self.form, "-o", str(self.target)]
+
+    def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
+        """In a worker."""
+        return answered(self._split(self.target))
+
+    def restore(self) -> None:
+        """Puts slices that the store lost back into it."""
+        with self.lock:
+            again = self.target.with_name(f".{self.target.name}.again")
+            self._split(again)
+            again.unlink()
+
+    def _split(self, output: Path) -> dict[str, Any]:
+        roots = [str(root) for root in self.workspace.store.roots]
+        return self.workspace.session.pool.run(
+            "split", path=str(self.ir), source=self.source.name, arch=self.arch, form=self.form, roots=roots, output=str(output)
+        )
+
+
+@dataclass(kw_only=True)
+class PlanJob(Step):
+    """Indexes become the plan of one module for one architecture."""
+
+    stage: ClassVar[str] = "plan"
+    module: str
+    link: str
+    indexes: Sequence[Path]
+    key: Callable[..., tuple[tuple[str, str], ...]]
+
+    def command(self) -> list[str]:
+        """By hand."""
+        parts = ["scons-gpu", "plan", *map(str, self.indexes), "--arch", self.arch]
+        return [*parts, "--module", self.module, "--link", self.link, "-o", str(self.target)]
+
+    def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
+        """Pure Python, in SCons' own process. What concerns single units stops the plan, unless the user wants the rest (`-k`)."""
+        found = [indexes.from_text(path.read_text(encoding="utf-8"), path=str(path)) for path in self.indexes]
+        made = plans.plan(found, module=self.module, arch=self.arch, link=self.link, key=self.key)
+        if not GetOption("keep_going"):
+            refused = [error for part in made.parts if (error := plans.refusal(part))]
+            for error in refused[:-1]:
+                self.workspace.session.fail(self.explain(error), self.place)
+            if refused:
+                raise refused[-1]
+        write_atomic(self.target, plans.to_text(made))
+        return Outcome(output="\n".join(f"{source}: {text}" for source, text in made.notes))
+
+
+def options_text(**fields: Any) -> str:
+    """A signature: one `name = value` line each, in order of name."""
+    return "\n".join(f"{name} = {json.dumps(fields[name], default=str, sort_keys=True)}" for name in sorted(fields))
+
+
+LOOKING_NOTE = "units are decided during the build: -n shows those that the present plans name"
+
+
+def note_looking(workspace: Workspace) -> None:
+    """Says, once, what -n cannot foresee."""
+    if _internals.looking() and GetOption("no_exec"):
+        workspace.session.warn(LOOKING_NOTE)

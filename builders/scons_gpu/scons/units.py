@@ -1,0 +1,231 @@
+"""Units as nodes: the lowering and the assembling of one unit, made only while something is missing."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from scons_gpu.assemble.key import object_key
+from scons_gpu.errors import DamagedError, GpuError
+from scons_gpu.plan import refusal
+from scons_gpu.scons import _internals
+from scons_gpu.scons.steps import Outcome, Step, answered
+from scons_gpu.split import digest
+from scons_gpu.split.readable import demangle
+from scons_gpu.store import record as records
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from scons_gpu.assemble.provider import AssembleOptions, Provider
+    from scons_gpu.lower.options import LowerOptions
+    from scons_gpu.plan import Part
+    from scons_gpu.scons.session import Workspace
+    from scons_gpu.scons.steps import SplitJob
+    from scons_gpu.toolchain.arch import Target
+    from scons_gpu.toolchain.tools import Toolchain
+
+__all__ = ["AssembleJob", "LowerJob", "Recipe", "part_name"]
+
+_declare = _internals.builder(_internals.UnitFile)
+BYTES_PER_SECOND = 100_000.0
+"""A guess at how fast slices are lowered and assembled, where no time was recorded. It orders, nothing else."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the units of one module and architecture are made."""
+
+    workspace: Workspace
+    env: Any
+    module: str
+    target: Target
+    tools: Toolchain
+    lower: LowerOptions
+    options: AssembleOptions
+    provider: Provider | None
+    """None for PTX alone."""
+    kind: str
+    """`rel`, `whole`, or `ptx` for PTX alone."""
+    share_twins: bool
+    splits: Mapping[str, SplitJob]
+    """Source → its split, for slices that the store lost."""
+    place: int
+
+    def ptx_path(self, part: Part) -> Path:
+        """Where the part's PTX is, or is to be."""
+        return self.workspace.store.claim("ptx", part.digest, part.key, suffix=".ptx")
+
+    def object_path(self, part: Part) -> Path:
+        """Where the part's object is, or is to be."""
+        key = self.object_fields(part)
+        return self.workspace.store.claim("object", digest.fields(dict(key)), key, suffix=f".{self.kind}.cubin")
+
+    def object_fields(self, part: Part) -> tuple[tuple[str, str], ...]:
+        """The object's key: the PTX's whole key stands in it, so a collision of digests is none of objects."""
+        twin = self.twin(part)
+        named = {"body": part.body} if twin else {}
+        shaped = {f"ptx {name}": value for name, value in part.key if not (twin and name == "slice")}
+        fields = object_key(
+            digest=part.body if twin else part.digest, kind=self.kind, provider=self.provider, options=self.options, target=self.target
+        )
+        return tuple(sorted({**dict(fields), **named, **shaped}.items()))
+
+    def twin(self, part: Part) -> bool:
+        """Whether the part's object may serve kernels of other names too."""
+        return self.share_twins and self.kind == "whole" and part.role == "unit" and len(part.kernels) == 1
+
+    def missing(self, part: Part) -> list[Any]:
+        """The nodes that make what the store lacks of this part; none where it is all there."""
+        store, path = self.workspace.store, self.ptx_path(part) if self.kind == "ptx" else self.object_path(part)
+        if path in self.workspace.units:
+            self._own(self.workspace.units[path])
+            return [self.workspace.units[path]]
+        if store.check(path):
+            return []
+        store.discard(path)
+        ptx = self._ptx_node(part)
+        if self.kind == "ptx":
+            return ptx
+        job = AssembleJob(**self._job(part, path), recipe=self, part=part, ptx=self.ptx_path(part))
+        self.workspace.units[path] = node = _declare(self.env, path, ptx, job)
+        return [node]
+
+    def _ptx_node(self, part: Part) -> list[Any]:
+        store, path = self.workspace.store, self.ptx_path(part)
+        if path in self.workspace.units:
+            self._own(self.workspace.units[path])
+            return [self.workspace.units[path]]
+        if store.check(path):
+            return []
+        store.discard(path)
+        job = LowerJob(**self._job(part, path), recipe=self, part=part)
+        self.workspace.units[path] = node = _declare(self.env, path, [], job)
+        return [node]
+
+    def _own(self, node: Any) -> None:
+        if self.module not in node.attributes.gpu.owners:
+            node.attributes.gpu.owners.append(self.module)
+
+    def _job(self, part: Part, path: Path) -> dict[str, Any]:
+        return {
+            "workspace": self.workspace,
+            "name": part_name(part),
+            "arch": self.target.name,
+            "owners": [self.module],
+            "place": self.place,
+            "signature": "\n".join(f"{name} = {value}" for name, value in part.key),
+            "target": path,
+            "weight": self._weight(part),
+        }
+
+    def _weight(self, part: Part) -> float:
+        """Seconds: as recorded for the kernel, else from the length of its text."""
+        return self.workspace.times.get(f"{part_name(part)} {self.target.name}", part.bytes / BYTES_PER_SECOND)
+
+
+def part_name(part: Part) -> str:
+    """How people call a part."""
+    if part.role == "unit":
+        rest = len(part.kernels) - 1
+        return part.kernels[0].readable + (f" and {rest} more" if rest else "")
+    return f"{part.role} of {part.source}" if part.role == "state" else f"table {part.defines[0]}"
+
+
+@dataclass(kw_only=True)
+class UnitJob(Step):
+    """What lowering and assembling have in common."""
+
+    recipe: Recipe
+    part: Part
+    weight: float
+
+    def explain(self, error: GpuError) -> GpuError:
+        """Names the kernel, unless the tool said which."""
+        kernel = error.kernel or (self.name if self.part.role == "unit" else "")
+        return error.at(kernel=demangle(kernel) if kernel else "", module=self.owners[0], source=self.part.source, arch=self.arch)
+
+    def record(self) -> dict[str, Any]:
+        """Units are counted by digest."""
+        return {"unit": self.part.digest, "role": self.part.role}
+
+    def spent(self, seconds: float) -> None:
+        """Remembers a time for the next build's order."""
+        key = f"{self.name} {self.arch}"
+        with self.workspace.session.lock:
+            self.workspace.spent[key] = round(self.workspace.spent.get(key, 0.0) + seconds, 4)
+
+
+@dataclass(kw_only=True)
+class LowerJob(UnitJob):
+    """A slice becomes PTX."""
+
+    stage: ClassVar[str] = "lower"
+
+    def command(self) -> list[str]:
+        """By hand."""
+        lower = self.recipe.lower
+        flags = [f"--{name}" for name in ("ftz", "fast-math", "debug", "lineinfo") if getattr(lower, name.replace("-", "_"))]
+        parts = ["scons-gpu", "--store", str(self.workspace.store.root), "lower", self.part.slice, "--arch", self.arch]
+        return [*parts, "--opt", str(lower.opt), "--ptx", str(lower.ptx), *flags, "-o", str(self.target)]
+
+    def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
+        """In a worker; a slice that the store lost is made again first."""
+        if refused := refusal(self.part):
+            raise refused
+        store = self.workspace.store
+        try:
+            store.get_text("slice", self.part.slice)
+        except (KeyError, DamagedError):
+            self.recipe.splits[self.part.source].restore()
+        tools = self.recipe.tools
+        answer = self.workspace.session.pool.run(
+            "lower",
+            slice=self.part.slice,
+            roots=[str(root) for root in store.roots],
+            arch=self.arch,
+            options=dataclasses.asdict(self.recipe.lower),
+            libdevice=tools.libdevice.path if tools.libdevice else "",
+            searched="\n".join(f"{look.where}: {look.result}" for look in tools.looked if look.what == "libdevice"),
+            renames=[list(pair) for pair in self.part.renames],
+            path=str(self.target),
+            key=[list(pair) for pair in self.part.key],
+        )
+        self.spent(answer["cpu"])
+        return answered(answer)
+
+
+@dataclass(kw_only=True)
+class AssembleJob(UnitJob):
+    """PTX becomes an object."""
+
+    stage: ClassVar[str] = "assemble"
+    ptx: Path
+
+    def command(self) -> list[str]:
+        """By hand."""
+        whole = ["--whole"] if self.recipe.kind == "whole" else []
+        return ["scons-gpu", "assemble", str(self.ptx), "--arch", self.arch, *whole, "-o", str(self.target)]
+
+    def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
+        """A process of the assembler's."""
+        recipe, store = self.recipe, self.workspace.store
+        kept = store.check(self.ptx)
+        if kept is None:
+            msg = f"{self.ptx} is gone or damaged"
+            raise DamagedError(msg, hint="build again: what is damaged in the store is made anew")
+        text = self.ptx.read_text(encoding="utf-8")
+        if recipe.twin(self.part):
+            from scons_gpu.link.ptx import anonymous  # noqa: PLC0415 - only where twins are shared
+
+            text = anonymous(text)
+        assemble = recipe.provider.compile_relocatable if recipe.kind == "rel" else recipe.provider.compile
+        made = assemble(text, target=recipe.target, options=recipe.options)
+        # What LLVM said of the unit goes along, so that a link which reuses the object can show it without the PTX.
+        said = "\n".join(text.rstrip() for text in (kept.output, made.output) if text.strip())
+        entry = records.make(made.data, key=recipe.object_fields(self.part), output=said, seconds=made.seconds, resources=made.resources)
+        store.save(self.target, made.data, entry)
+        self.spent(made.seconds)
+        return Outcome(output=made.output, cpu=made.cpu, peak_kib=made.peak_kib)
