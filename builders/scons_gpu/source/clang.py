@@ -74,10 +74,15 @@ def command(  # noqa: PLR0913 - one keyword for each thing that decides
 
 
 def _architecture(target: Target) -> list[str]:
-    """Clang 22 has no names for families of GPUs: their code is that of the plain GPU, told that it is for the family."""
+    """Clang 22 has no names for families of GPUs: their code is that of the plain GPU, told that it is for the family.
+
+    The macros are those of nvcc, which clang leaves out; CUDA's headers ask for them.
+    """
+    family = [f"-D__CUDA_ARCH_FAMILY_SPECIFIC__={target.number}0"]
     if target.suffix == "f":
-        return [f"--offload-arch=sm_{target.number}", f"-D__CUDA_ARCH_FAMILY_SPECIFIC__={target.number}0"]
-    return [f"--offload-arch={target.cpu}"]
+        return [f"--offload-arch=sm_{target.number}", *family]
+    specific = [f"-D__CUDA_ARCH_SPECIFIC__={target.number}0"] if target.suffix == "a" else []
+    return [f"--offload-arch={target.cpu}", *specific, *(family if specific and target.number >= 100 else [])]
 
 
 def _code_flags(options: ClangOptions) -> list[str]:
@@ -99,8 +104,8 @@ def _prefix_maps(clang: Tool, source: str, *, headers: str, top: str) -> list[st
         maps.setdefault(f"{Path(source).absolute().parent}/", "")
     if headers:
         maps[f"{Path(headers).absolute()}/"] = "cuda/"
-    # One may hold another; clang takes the last that fits.
-    return [f"-ffile-prefix-map={old}={new}" for old, new in sorted(maps.items(), key=lambda item: len(item[0]))]
+    # One may hold another; clang takes the longest that fits.
+    return [f"-ffile-prefix-map={old}={new}" for old, new in sorted(maps.items())]
 
 
 def _below(path: Path, top: Path) -> bool:

@@ -17,11 +17,11 @@ _SUMMARY = re.compile(r"^\d+ (?:warning|error)s?(?: and \d+ errors?)? generated(
 _MISSING = re.compile(r"fatal error: '([^']+)' file not found")
 _FEATURE = re.compile(r"'(\w+)' needs target feature ([\w|,()]+)")
 # Its wrapper for CUDA includes these before the first line of the source.
-_STANDARD = frozenset(
-    "algorithm array assert.h bits/c++config.h cassert cctype climits cmath complex cstddef cstdint cstdio cstdlib cstring functional "
-    "initializer_list iostream iterator limits limits.h math.h memory new stdint.h stdio.h stdlib.h string string.h tuple type_traits "
-    "utility vector".split()
-)
+_STANDARD = {
+    "algorithm", "array", "assert.h", "bits/c++config.h", "cassert", "cctype", "climits", "cmath", "complex", "cstddef", "cstdint",
+    "cstdio", "cstdlib", "cstring", "functional", "initializer_list", "iostream", "iterator", "limits", "limits.h", "math.h", "memory",
+    "new", "stdint.h", "stdio.h", "stdlib.h", "string", "string.h", "tuple", "type_traits", "utility", "vector",
+}
 
 
 def classify(done: Finished, *, source: str, target: Target) -> GpuError:
