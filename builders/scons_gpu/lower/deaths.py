@@ -17,7 +17,7 @@ _WORDS = re.compile(
     r"^(?:LLVM ERROR|error|fatal error): (?:<unknown>:0:0: in function (?P<function>\S+) [^:]*: )?(?P<what>.+)$", re.MULTILINE
 )
 _TOO_OLD = re.compile(
-    r"requires? .*(?:sm_\d|PTX)|(?:PTX|sm_\d+).*(?:or (?:newer|higher|above)|>=|introduced)|unsupported cmpxchg|not supported on"
+    r"requires? .*(?:sm_\d|PTX)|(?:PTX|sm_\d+).*(?:or (?:newer|higher|above)|>=|introduced)|unsupported cmpxchg|not supported on|does not support target"
 )
 
 
@@ -65,6 +65,8 @@ def death(*, code: int, said: str, peak_kib: int, arch: str) -> GpuError:
     # An abort or exit with last words is LLVM's own way of refusing an input; any other end is a crash.
     if words and code in (1, -signal.SIGABRT):
         return _refusal(words["what"].strip(), words["function"] or "", said, arch)
+    if code == 0:
+        return ToolKilledError("the LLVM worker was ended before it was done", arch=arch)
     how = f"was ended by {_signal(-code)}" if code < 0 else f"ended with status {code}"
     hint = "the system may have run out of memory: build with a smaller -j" if code == -signal.SIGKILL else ""
     msg = f"the LLVM worker {how}; its peak memory was {peak_kib / 1024:.0f} MiB"

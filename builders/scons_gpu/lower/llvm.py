@@ -3,7 +3,8 @@
 The recipe, which `scons-gpu compare` repeats in code of its own for the undivided module:
 
 1. parse in a context of its own; an absent data layout or triple is the target machine's; verify
-2. unless debug information is asked for, it is dropped: the module flag "Debug Info Version" set to 0 makes LLVM's reader strip it
+2. debug information that nobody asked for is dropped: the module flag "Debug Info Version" set to 0 makes LLVM's reader strip it. Where
+   only lines are asked for, compile units become `emissionKind: DebugDirectivesOnly`: `.loc` and `.file` without debug sections
 3. with `flush` (ftz or fast_math): module flag `!{i32 4, !"nvvm-reflect-ftz", i32 1}`, and every function that is defined, libdevice's
    too, gets "denormal-fp-math-f32"="preserve-sign,preserve-sign" unless it says something itself
 4. the functions `__nv_*` that are declared are linked in from libdevice with all they need, and become internal. In their code
@@ -12,7 +13,7 @@ The recipe, which `scons-gpu compare` repeats in code of its own for the undivid
    reloc "default", code model "default"
 6. new pass manager, per-module default pipeline at the level (0: LLVM's O0 pipeline), tuning as clang sets it: loop vectorisation, SLP
    vectorisation, loop unrolling and interleaving on from level 2 and off below; the inliner's threshold is left to the level
-7. emit assembly, as printed
+7. emit assembly, as printed, but for the numbers of call sequences: LLVM counts those through all that the process ever lowered
 """
 
 from __future__ import annotations
@@ -34,14 +35,18 @@ if TYPE_CHECKING:
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.toolchain.arch import Target
 
-__all__ = ["TRIPLE", "Ptx", "initialise", "lower"]
+__all__ = ["STRIPPED", "TRIPLE", "Ptx", "initialise", "lower"]
 
 TRIPLE = "nvptx64-nvidia-cuda"
+STRIPPED = "warning: ignoring debug info with an invalid version (0) in <string>"
+"""What LLVM says where debug information is dropped by step 2."""
 _DEBUG_VERSION = re.compile(r'(!\{\s*i32\s+\d+,\s*!"Debug Info Version",\s*i32\s+)\d+(\s*\})')
+_EMISSION = re.compile(r"\bemissionKind: (?:FullDebug|LineTablesOnly)\b")
 _REFLECT_FTZ = re.compile(r'(!\{\s*i32\s+\d+,\s*!"nvvm-reflect-ftz",\s*i32\s+)\d+(\s*\})')
 _FLUSH_FLAG = '!llvm.module.flags = !{!0}\n!0 = !{i32 4, !"nvvm-reflect-ftz", i32 1}\n'
 _FLUSH = '"denormal-fp-math-f32"="preserve-sign,preserve-sign"'
 _SPOKEN = '"denormal-fp-math-f32"'
+_CALL = re.compile(r"(^\t[{}] // callseq |^\tprototype_(?=\d+ : )|, prototype_(?=\d+;$))(\d+)", re.MULTILINE)
 _QUOTED = re.compile(r'"[^"]*"')
 
 
@@ -123,6 +128,8 @@ def _verify(module: Any) -> None:  # noqa: ANN401
 def _prepared(text: str, options: LowerOptions) -> str:
     if not options.keep_debug:
         text = _DEBUG_VERSION.sub(r"\g<1>0\g<2>", text)
+    elif not options.debug:
+        text = _EMISSION.sub("emissionKind: DebugDirectivesOnly", text)
     if options.flush:
         text = flushing(_REFLECT_FTZ.sub(r"\g<1>1\g<2>", text))
     return text
@@ -219,7 +226,13 @@ def _optimise(module: Any, machine: Any, level: int) -> None:  # noqa: ANN401
 
 def _emit(module: Any, machine: Any) -> str:  # noqa: ANN401
     try:
-        return str(machine.emit_assembly(module))
+        return _numbered(machine.emit_assembly(module))
     except RuntimeError as error:
         msg = "LLVM does not lower this unit"
         raise ToolError(msg, output=str(error)) from None
+
+
+def _numbered(text: str) -> str:
+    """Call sequences, and the prototypes that are labelled by them, numbered from 0 in the order in which they stand."""
+    numbers: dict[str, int] = {}
+    return _CALL.sub(lambda match: f"{match[1]}{numbers.setdefault(match[2], len(numbers))}", text)

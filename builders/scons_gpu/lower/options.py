@@ -34,7 +34,7 @@ class LowerOptions:
     debug: bool = False
     """Debug information goes into the PTX as the IR has it."""
     lineinfo: bool = False
-    """The same; the IR decides whether that is line tables only. With neither, debug information in the IR is dropped."""
+    """Lines alone: `.loc` and `.file`. `debug` includes them. With neither, debug information in the IR is dropped."""
 
     def __post_init__(self) -> None:
         if self.opt not in range(4):

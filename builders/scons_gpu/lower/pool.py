@@ -10,10 +10,12 @@ import contextlib
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -23,10 +25,26 @@ from scons_gpu.errors import from_json
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from scons_gpu.errors import GpuError
+
 __all__ = ["Pool"]
 
 RECYCLE_KIB = 2 << 20
 """A worker that holds more than this after a task is let go: 2 GiB."""
+GRACE = 2.0
+"""Seconds that a worker has to end by itself. It takes a few milliseconds, unless it was stopped."""
+
+# Not `-m`: that puts the current folder first, and a project's own `select.py` or `json.py` would be taken for Python's. The folder
+# given leads for the one import of the package, so that it is this very one; then it stands last, behind the standard library.
+_START = """
+import sys
+sys.path[:] = [folder for folder in sys.path if folder]
+sys.path.insert(0, sys.argv[1])
+import scons_gpu
+sys.path.append(sys.path.pop(0))
+from scons_gpu.lower.worker import main
+main()
+"""
 
 
 class Pool:
@@ -104,16 +122,17 @@ class _Worker:
         # Without a name: nothing is left behind, however this process ends.
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         package = str(Path(scons_gpu.__file__).parent.parent)
-        path = os.pathsep.join([package, *filter(None, [environ.get("PYTHONPATH", "")])])
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "scons_gpu.lower.worker"],
+            [sys.executable, "-c", _START, package],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            env={**environ, "PYTHONPATH": path},
+            env=environ,
         )
         self.pid = self._process.pid
+        self._ending = threading.Lock()
         self._peak_kib = 0
+        self._words = ""
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any] | None:
         """The answer, or None if the worker died over it."""
@@ -123,30 +142,46 @@ class _Worker:
         try:
             self._process.stdin.write(line.encode())
             self._process.stdin.flush()
-        except BrokenPipeError:
+            reply = self._process.stdout.readline()
+        except (BrokenPipeError, ValueError):  # it is dead already; the pool was closed under this call
             return None
-        reply = self._process.stdout.readline()
         return json.loads(reply) if reply.endswith(b"\n") else None
 
-    def obituary(self, arch: str) -> Exception:
+    def obituary(self, arch: str) -> GpuError:
         """Why it died. Call after `end`."""
-        size = os.fstat(self._said.fileno()).st_size
-        said = os.pread(self._said.fileno(), size, 0).decode(errors="replace")
-        self._said.close()
         from scons_gpu.lower.deaths import death  # noqa: PLC0415 - a build without a death need not load its tables
 
-        return death(code=self._process.returncode, said=said, peak_kib=self._peak_kib, arch=arch)
+        return death(code=self._process.returncode, said=self._words, peak_kib=self._peak_kib, arch=arch)
 
     def end(self) -> None:
-        """Closes the pipe, which ends the process, and waits for it."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-        if self._process.returncode is None:
-            _, status, usage = os.wait4(self.pid, 0)
-            self._process.returncode = os.waitstatus_to_exitcode(status)
-            self._peak_kib = usage.ru_maxrss
+        """Closes the pipe, which ends the process, and waits for it; one that does not go by itself is killed."""
+        with self._ending:
+            if self._process.returncode is not None:
+                return
+            _close(self._process.stdin)
+            self._wait()
+            _close(self._process.stdout)
+            self._words = os.pread(self._said.fileno(), os.fstat(self._said.fileno()).st_size, 0).decode(errors="replace")
+            self._said.close()
+
+    def _wait(self) -> None:
+        """Not `Popen.wait`, which does not tell the peak memory of one child."""
+        deadline = time.monotonic() + GRACE
+        while True:
+            process, status, usage = os.wait4(self.pid, os.WNOHANG)
+            if process:
+                self._process.returncode = os.waitstatus_to_exitcode(status)
+                self._peak_kib = usage.ru_maxrss
+                return
+            if time.monotonic() > deadline:
+                os.kill(self.pid, signal.SIGKILL)
+            time.sleep(0.001)
+
+
+def _close(pipe: IO[bytes] | None) -> None:
+    if pipe is not None:
+        with contextlib.suppress(OSError):  # what the dead process did not read is lost anyway
+            pipe.close()
 
 
 def _plain(value: object) -> Any:  # noqa: ANN401

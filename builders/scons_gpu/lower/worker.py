@@ -80,14 +80,17 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
 
     PTX and record go to the store's `path`, under `key`; or the PTX alone to `output`; with neither it is in the answer as `ptx`.
     """
-    from scons_gpu.lower.llvm import lower as lower_ir  # noqa: PLC0415 - each operation loads its own room
+    from scons_gpu.lower import llvm  # noqa: PLC0415 - each operation loads its own room
 
+    wanted = LowerOptions(**options)
+    if not wanted.keep_debug:
+        _expected.add(llvm.STRIPPED)
     store = _store(tuple(roots)) if roots else None
     text = _text(file) if file or store is None else _slice(store, slice)
-    ptx = lower_ir(
+    ptx = llvm.lower(
         text,
         target=_target(arch),
-        options=LowerOptions(**options),
+        options=wanted,
         libdevice=libdevice,
         renames=dict(renames),
         searched=searched,
@@ -127,6 +130,8 @@ def _save(store: Store, path: Path, data: bytes, key: Sequence[Sequence[str]]) -
 _OPERATIONS: dict[str, Callable[..., dict[str, Any]]] = {"source": source, "split": split, "lower": lower}
 _begun = 0.0
 """CPU seconds of this process when the task at hand began."""
+_expected: set[str] = set()
+"""Lines that LLVM is bound to print over the task at hand, and nobody wants to read."""
 
 
 @lru_cache(maxsize=4)
@@ -148,7 +153,8 @@ def _captured() -> str:
     sys.stdout.flush()
     sys.stderr.flush()
     size = os.fstat(2).st_size
-    return os.pread(2, size, 0).decode(errors="replace")
+    lines = os.pread(2, size, 0).decode(errors="replace").splitlines()
+    return "\n".join(line for line in lines if line not in _expected)
 
 
 def _forget_output() -> None:
@@ -179,6 +185,7 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
     global _begun  # noqa: PLW0603 - one task at a time
     _forget_output()
     _reset_peak()
+    _expected.clear()
     _begun = time.process_time()
     try:
         result = {"ok": True, **_OPERATIONS[request.pop("op")](**request)}
