@@ -27,6 +27,8 @@ __all__ = [
     "from_json",
 ]
 
+_CONTEXT = ("kernel", "module", "source", "arch", "output", "hint")
+
 
 class GpuError(Exception):
     """The one base class. `str()` is the whole message without the leading `error: `."""
@@ -62,10 +64,14 @@ class GpuError(Exception):
         return self
 
     def _where(self) -> str:
-        subject = f"kernel {self.kernel}" if self.kernel else f"module {self.module}" if self.module and not self.source else ""
-        place = f"{self.module}/{self.source}" if self.module and self.source else self.source
-        parts = [subject, f"of {place}" if subject and place else place, f"({self.arch})" if self.arch else ""]
-        return " ".join(part for part in parts if part)
+        place = "/".join(part for part in (self.module, self.source) if part)
+        if self.kernel:
+            subject = f"kernel {self.kernel} of {place}" if place else f"kernel {self.kernel}"
+        elif self.source:
+            subject = place
+        else:
+            subject = f"module {place}" if place else ""
+        return " ".join(part for part in (subject, f"({self.arch})" if self.arch else "") if part)
 
     def __str__(self) -> str:
         where = self._where()
@@ -77,8 +83,7 @@ class GpuError(Exception):
 
     def to_json(self) -> dict[str, str]:
         """What crosses a process boundary or goes into the build log."""
-        fields = ("what", "kernel", "module", "source", "arch", "output", "hint")
-        return {"kind": self.kind, **{name: getattr(self, name) for name in fields if getattr(self, name)}}
+        return {"kind": self.kind, "what": self.what, **{name: getattr(self, name) for name in _CONTEXT if getattr(self, name)}}
 
 
 class UsageError(GpuError):
@@ -166,9 +171,9 @@ class ToolSilentError(ToolError):
 
 
 def from_json(data: dict[str, Any]) -> GpuError:
-    """The error that `to_json` described."""
-    fields = {key: value for key, value in data.items() if key != "kind"}
-    return _BY_KIND.get(data.get("kind", ""), GpuError)(**fields)
+    """The error that `to_json` described. Kinds and fields of a later version are passed over."""
+    context = {name: str(data[name]) for name in _CONTEXT if name in data}
+    return _BY_KIND.get(data.get("kind", ""), GpuError)(str(data.get("what", "")), **context)
 
 
 def _kinds(base: type[GpuError]) -> list[type[GpuError]]:
