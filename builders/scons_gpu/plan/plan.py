@@ -108,7 +108,8 @@ def _add_state(draft: _Draft, index: Index) -> dict[str, str]:
         if symbol in draft.state:
             other, source = draft.state[symbol]
             if state.private:
-                symbol = renames[symbol] = _free(state.symbol, draft.state)
+                symbol = _free(state.symbol, draft.state)
+                renames[state.symbol] = symbol
             elif not (state.weak and other.weak and state.content == other.content):
                 raise _twice(state, source, index.source)
         draft.state.setdefault(symbol, (state, index.source))
