@@ -55,5 +55,5 @@ def test_what_is_no_bundle_is_named() -> None:
         data.replace(b"second", b"sekond"),
         write_bundle([], manifest="{}").replace(b"manifest", b"manifeZt"),
     ):
-        with pytest.raises(DamagedError, match="net.gpubundle: not a bundle"):
+        with pytest.raises(DamagedError, match=r"net\.gpubundle: not a bundle"):
             read_bundle(bad, path="net.gpubundle")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -73,7 +72,7 @@ def test_t10_the_temporary_folder_may_hold_a_comma(tmp_path: Path, monkeypatch: 
     (tmp_path / "t,m p").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "t,m p"))
     assert pack(given, fatbinary=FATBINARY) == plain
-    assert not os.listdir(tmp_path / "t,m p")
+    assert list((tmp_path / "t,m p").iterdir()) == []
 
 
 def test_a2_an_architecture_and_its_specific_one_side_by_side(tmp_path: Path) -> None:

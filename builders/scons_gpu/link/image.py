@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from scons_gpu.assemble import cubin
 from scons_gpu.assemble.provider import LinkInput
 from scons_gpu.errors import DamagedError, GpuError, LinkError, RefusedError
 from scons_gpu.link import elf
@@ -44,7 +45,7 @@ class Image:
 class _Object:
     part: Part
     path: Path
-    cubin: elf.Cubin
+    read: elf.Cubin
 
 
 def spelled(symbol: str) -> str:
@@ -79,9 +80,9 @@ def link_image(
 
 def check_image(plan: Plan, data: bytes) -> None:
     """Raises LinkError, with what lacks and its source, unless the image holds every kernel and state variable of its plan, each once."""
-    cubin = elf.read(data, path=f"image of {plan.module}")
-    kernels = Counter(symbol.name for symbol in cubin.symbols if symbol.kind == "kernel" and symbol.defined)
-    variables = Counter(symbol.name for symbol in cubin.variables)
+    read = elf.read(data, path=f"image of {plan.module}")
+    kernels = Counter(symbol.name for symbol in read.symbols if symbol.kind == "kernel" and symbol.defined)
+    variables = Counter(symbol.name for symbol in read.variables)
     for kernel in plan.kernels:
         _once(kernels, kernel.symbol, "kernel", kernel.readable, kernel.source)
     for state in plan.state:
@@ -110,32 +111,34 @@ def _object(plan: Plan, part: Part, objects: Mapping[str, Path], check: Callable
             what = "is missing" if path is None or not path.exists() else "is damaged"
             msg = f"{_subject(part)} {what}"
             raise DamagedError(msg, hint="build again: it is made anew")
-        cubin = elf.read(path.read_bytes(), path=_subject(part))
-        _check_object(part, cubin, arch=plan.arch)
+        data = path.read_bytes()
+        read = elf.read(data, path=_subject(part))
+        _check_arch(part, data, target=Target(plan.arch, real=True))
+        _check_object(part, read)
     except GpuError as error:
         raise error.at(kernel=kernel, source=part.source) from None
-    return _Object(part=part, path=path, cubin=cubin)
+    return _Object(part=part, path=path, read=read)
 
 
-def _check_object(part: Part, cubin: elf.Cubin, *, arch: str) -> None:
-    if not cubin.relocatable:
+def _check_arch(part: Part, data: bytes, *, target: Target) -> None:
+    head = cubin.head(data)
+    if isinstance(head, str) or head.arch == target.name or (not head.arch and head.number == target.number):
+        return
+    msg = f"{_subject(part)} is made for {head.arch or f'sm_{head.number}'}"
+    raise LinkError(msg)
+
+
+def _check_object(part: Part, read: elf.Cubin) -> None:
+    if not read.relocatable:
         msg = f"{_subject(part)} is a whole program, not relocatable: the linker would drop it in silence"
         raise LinkError(msg)
-    if not _same_arch(cubin.arch, arch):
-        msg = f"{_subject(part)} is made for {cubin.arch}"
-        raise LinkError(msg)
-    kernels = {symbol.name for symbol in cubin.symbols if symbol.kind == "kernel" and symbol.defined}
+    kernels = {symbol.name for symbol in read.symbols if symbol.kind == "kernel" and symbol.defined}
     wanted = {kernel.symbol for kernel in part.kernels}
-    variables = {symbol.name for symbol in cubin.variables}
+    variables = {symbol.name for symbol in read.variables}
     lacks = sorted(wanted - kernels) or [name for name in part.defines if name not in variables and spelled(name) not in variables]
     if lacks or kernels - wanted:
         msg = f"{_subject(part)} is that of something else: it {'lacks ' + lacks[0] if lacks else 'holds ' + min(kernels - wanted)}"
         raise LinkError(msg, hint="remove it from the store; the next build makes it anew")
-
-
-def _same_arch(found: str, wanted: str) -> bool:
-    # Objects of old assemblers do not tell sm_90 from sm_90a; their number is all there is to compare.
-    return found in (wanted, Target(wanted, real=True).cpu.rstrip("af"))
 
 
 def _subject(part: Part) -> str:
@@ -155,7 +158,7 @@ def _taken(plan: Plan, load: Callable[[Part], _Object]) -> list[_Object]:
     taken = {part.digest: load(part) for part in plan.parts if part.role != "table"}
     waiting = list(taken.values())
     while waiting:
-        for symbol in waiting.pop().cubin.undefined:
+        for symbol in waiting.pop().read.undefined:
             part = tables.get(symbol)
             if part is not None and part.digest not in taken:
                 taken[part.digest] = load(part)
@@ -180,13 +183,13 @@ def _attributed(error: GpuError, taken: Iterable[_Object]) -> GpuError:
     """With the kernel and source of the first object that leaves undefined what the error names."""
     said = set(re.findall(r"[\w$]+", f"{error.what}\n{error.output}"))
     for each in taken:
-        if said.intersection(each.cubin.undefined):
+        if said.intersection(each.read.undefined):
             return error.at(kernel=each.part.kernels[0].readable if each.part.kernels else "", source=each.part.source)
     return error
 
 
 def _largest(taken: Iterable[_Object]) -> str:
     sizes = [
-        (-symbol.bytes, symbol.name, each.part.source) for each in taken for symbol in each.cubin.variables if symbol.space == "constant"
+        (-symbol.bytes, symbol.name, each.part.source) for each in taken for symbol in each.read.variables if symbol.space == "constant"
     ]
     return "\n".join(f"{-size:8d} bytes  {name} of {source}" for size, name, source in sorted(sizes)[:_SHOWN])
