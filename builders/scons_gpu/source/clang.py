@@ -52,6 +52,8 @@ class Compiled:
 
     dependencies: tuple[str, ...]
     output: str
+    cpu: float = 0.0  # seconds
+    peak_kib: int = 0  # 0 where it cannot be told
 
 
 def command(  # noqa: PLR0913 - one keyword for each thing that decides
@@ -146,7 +148,8 @@ def compile_cuda(  # noqa: PLR0913 - one keyword for each thing that decides
         dependencies = read_depfile(depfile.read_text(errors="surrogateescape"), top=top)
         write_atomic(output, private.read_bytes())
     own = _from_top(source, top)
-    return Compiled(dependencies=tuple(path for path in dependencies if path != own), output=warnings_of(done.stderr))
+    others = tuple(path for path in dependencies if path != own)
+    return Compiled(dependencies=others, output=warnings_of(done.stderr), cpu=done.cpu, peak_kib=done.peak_kib)
 
 
 def _environ() -> dict[str, str]:

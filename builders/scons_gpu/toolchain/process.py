@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import tempfile
@@ -25,7 +26,8 @@ class Finished:
     status: int
     stdout: str
     stderr: str
-    peak_kib: int
+    cpu: float  # seconds
+    peak_kib: int  # 0 where it cannot be told
 
     @property
     def output(self) -> str:
@@ -40,7 +42,8 @@ class Finished:
             word = signal.Signals(-self.status).name
         except ValueError:
             word = f"signal {-self.status}"
-        msg = f"{name} was killed ({word}) when it held {self.peak_kib / 1024:.0f} MiB"
+        held = f" when it held {self.peak_kib / 1024:.0f} MiB" if self.peak_kib else ""
+        msg = f"{name} was killed ({word}){held}"
         raise ToolKilledError(msg, output=self.output, hint="if the machine ran out of memory, build with a smaller -j")
 
 
@@ -49,18 +52,27 @@ def run(argv: Sequence[str], *, cwd: str | Path | None = None, environ: Mapping[
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         stdin.write(text.encode())
         stdin.seek(0)
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         try:
             process = subprocess.Popen(argv, cwd=cwd, env=environ, stdin=stdin, stdout=stdout, stderr=stderr)
         except OSError as error:
             msg = f"cannot start {argv[0]}: {error.strerror or error}"
             raise ToolMissingError(msg) from error
-        process.returncode, peak = _wait(process.pid)
+        usage = _wait(process)
         stdout.seek(0)
         stderr.seek(0)
         said = (stdout.read().decode(errors="replace"), stderr.read().decode(errors="replace"))
-    return Finished(status=process.returncode, stdout=said[0], stderr=said[1], peak_kib=peak)
+    # The kernel counts what the child shared with us before it became the tool, so a figure no larger than ours says nothing.
+    peak = usage.ru_maxrss if usage.ru_maxrss > own else 0
+    return Finished(status=process.returncode, stdout=said[0], stderr=said[1], cpu=usage.ru_utime + usage.ru_stime, peak_kib=peak)
 
 
-def _wait(pid: int) -> tuple[int, int]:
-    _, status, usage = os.wait4(pid, 0)
-    return os.waitstatus_to_exitcode(status), usage.ru_maxrss
+def _wait(process: subprocess.Popen[bytes]) -> resource.struct_rusage:
+    try:
+        _, status, usage = os.wait4(process.pid, 0)
+    except BaseException:  # an interrupt: what was started here ends with it
+        process.kill()
+        process.wait()
+        raise
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return usage

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scons_gpu.toolchain.arch import Target
+    from scons_gpu.toolchain.tables import Arch
     from scons_gpu.toolchain.tools import Tool, Toolchain
 
 __all__ = ["check", "check_clang", "known_to_llvm", "known_to_ptxas", "ptx_version", "require", "supported"]
@@ -38,14 +39,11 @@ def ptx_version(target: Target, *, llvm: str, ptxas: Tool | None) -> int:
 
     Raises UnsupportedArchError if the architecture needs a newer one, ToolMissingError without LLVM.
     """
-    if target.cpu.removeprefix("sm_") not in known_to_llvm(llvm):
+    name = target.cpu.removeprefix("sm_")
+    if name not in known_to_llvm(llvm) or (ptxas is not None and target.real and name not in known_to_ptxas(ptxas)):
         raise _unknown(target, llvm=llvm, ptxas=ptxas)
-    least = _least_ptx(target)
-    if ptxas is None or not target.real:
-        return _llvm_ptx(llvm) if ptxas is None else max(least, min(_llvm_ptx(llvm), _ptxas_ptx(ptxas)))
-    if target.cpu.removeprefix("sm_") not in known_to_ptxas(ptxas):
-        raise _unknown(target, llvm=llvm, ptxas=ptxas)
-    return max(least, min(_llvm_ptx(llvm), _ptxas_ptx(ptxas)))
+    newest = min([_llvm_ptx(llvm), *([_ptxas_ptx(ptxas)] if ptxas is not None else [])])
+    return max(newest, _least_ptx(target))
 
 
 def check(toolchain: Toolchain, targets: Sequence[Target]) -> tuple[str, ...]:
@@ -75,12 +73,8 @@ def check_clang(toolchain: Toolchain) -> tuple[str, ...]:
     if why:
         msg = f"the headers of CUDA {toolchain.headers_version} in {toolchain.headers} cannot be used: {why}"
         raise ToolMissingError(msg, hint=_INSTALL["headers"])
-    headers = [f"CUDA headers {toolchain.headers_version} ({toolchain.headers}): {why}" for why in _headers_warnings(toolchain)]
-    return (*_gate(clang, []), *headers)
-
-
-def _headers_warnings(toolchain: Toolchain) -> tuple[str, ...]:
-    return warned("cuda-headers", toolchain.headers_version)
+    whys = warned("cuda-headers", toolchain.headers_version)
+    return (*_gate(clang, []), *(f"CUDA headers {toolchain.headers_version} ({toolchain.headers}): {why}" for why in whys))
 
 
 def supported(toolchain: Toolchain) -> tuple[int, ...]:
@@ -91,16 +85,21 @@ def supported(toolchain: Toolchain) -> tuple[int, ...]:
 
 def known_to_llvm(llvm: str) -> tuple[str, ...]:
     """As "90", "90a". An LLVM newer than the table counts as the newest in it."""
-    limit = _llvm_ptx(llvm)
-    return tuple(f"{arch.number}{suffix}" for arch in ARCHS for suffix in ("", "a", "f") if (arch.least_ptx(suffix) or 1000) <= limit)
+    return _names(ARCHS, limit=_llvm_ptx(llvm))
 
 
 def known_to_ptxas(ptxas: Tool) -> tuple[str, ...]:
     """As "90", "90a". One that tells no version is believed to know all: it will say so itself if not."""
     release = version_tuple(ptxas.version)[:2]
-    limit = _newest(PTX_OF_CUDA, release) if release else 1000
-    known = [arch for arch in ARCHS if arch.dropped is None or not release or release < arch.dropped]
-    return tuple(f"{arch.number}{suffix}" for arch in known for suffix in ("", "a", "f") if (arch.least_ptx(suffix) or 1001) <= limit)
+    if not release:
+        return _names(ARCHS, limit=max(PTX_OF_CUDA.values()))
+    kept = [arch for arch in ARCHS if arch.dropped is None or release < arch.dropped]
+    return _names(kept, limit=_newest(PTX_OF_CUDA, release))
+
+
+def _names(archs: Sequence[Arch], *, limit: int) -> tuple[str, ...]:
+    least = {f"{arch.number}{suffix}": arch.least_ptx(suffix) for arch in archs for suffix in ("", "a", "f")}
+    return tuple(name for name, ptx in least.items() if ptx is not None and ptx <= limit)
 
 
 def _known(llvm: str, ptxas: Tool | None) -> tuple[str, ...]:

@@ -1,0 +1,120 @@
+"""What `scons-gpu doctor` tells: which tools there are, what exactly they are, where each was looked for, what they can build."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scons_gpu.errors import GpuError
+from scons_gpu.toolchain import versions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scons_gpu.toolchain.arch import Target
+    from scons_gpu.toolchain.tools import Tool, Toolchain
+
+__all__ = ["TOOLS", "looks", "report", "rows"]
+
+TOOLS = ("ptxas", "nvlink", "fatbinary", "cuobjdump", "nvdisasm", "libdevice", "clang")
+
+
+def report(
+    toolchain: Toolchain, targets: Sequence[Target] = (), *, capabilities: dict[str, Any] | None = None, choice: Sequence[str] = ()
+) -> dict[str, Any]:
+    """A plain dictionary, as printed by `doctor --json`. Starts nothing.
+
+    `capabilities` is what the provider in use can do, `choice` the log of how it was chosen; both come from who asked the tools.
+    `problems` says what cannot be built with these tools, empty if nothing: a missing clang is none unless CUDA sources are built.
+    """
+    warnings, problems = _verdict(toolchain, targets)
+    return {
+        "schema": 1,
+        "tools": {name: _tool(getattr(toolchain, name)) for name in TOOLS},
+        "headers": _headers(toolchain),
+        "llvm": _llvm(toolchain.llvm),
+        "architectures": _architectures(toolchain),
+        "targets": [_target(toolchain, target) for target in targets],
+        "capabilities": capabilities or {},
+        "choice": list(choice),
+        "warnings": warnings,
+        "problems": problems,
+        "looked": [{"what": look.what, "where": look.where, "origin": look.origin, "result": look.result} for look in toolchain.looked],
+    }
+
+
+def rows(report: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
+    """The table of tools: name, version, origin, path, first digits of the identity; "not found" for a version where there is none."""
+    table = [_row(name, tool) for name, tool in report["tools"].items()]
+    table.append(_row("headers", report["headers"]))
+    return [*table, _row("llvm", report["llvm"])]
+
+
+def looks(report: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """The table of places: what, result, origin, where; in the order in which they were looked at."""
+    return [(look["what"], look["result"], look["origin"], look["where"]) for look in report["looked"]]
+
+
+def _row(name: str, entry: dict[str, Any] | None) -> tuple[str, str, str, str, str]:
+    if entry is None:
+        return name, "not found", "", "", ""
+    return name, entry["version"] or "unknown", entry["origin"], entry["path"], entry["identity"][:12]
+
+
+def _tool(tool: Tool | None) -> dict[str, Any] | None:
+    if tool is None:
+        return None
+    return {"path": tool.path, "version": tool.version, "identity": tool.identity, "origin": tool.origin}
+
+
+def _headers(toolchain: Toolchain) -> dict[str, Any] | None:
+    """`path` is what clang is given; where the wheels are linked together that is a folder of the store, and `source` is theirs."""
+    if not toolchain.headers:
+        return None
+    taken = next((look for look in toolchain.looked if look.what == "headers" and look.result == "taken"), None)
+    return {
+        "path": toolchain.headers,
+        "source": taken.where if taken else toolchain.headers,
+        "version": toolchain.headers_version,
+        "identity": toolchain.headers_identity,
+        "origin": taken.origin if taken else "",
+    }
+
+
+def _llvm(llvm: str) -> dict[str, Any] | None:
+    if not llvm:
+        return None
+    version, _, identity = llvm.partition(" ")
+    return {"path": "", "version": version, "identity": identity, "origin": "llvmlite"}
+
+
+def _architectures(toolchain: Toolchain) -> dict[str, list[str]]:
+    """What each side knows, and what `all` would mean: the names that both know."""
+    by_llvm = [f"sm_{name}" for name in versions.known_to_llvm(toolchain.llvm)] if toolchain.llvm else []
+    by_ptxas = [f"sm_{name}" for name in versions.known_to_ptxas(toolchain.ptxas)] if toolchain.ptxas else []
+    both = [name for name in by_llvm if not toolchain.ptxas or name in by_ptxas]
+    return {"llvm": by_llvm, "ptxas": by_ptxas, "both": both}
+
+
+def _target(toolchain: Toolchain, target: Target) -> dict[str, Any]:
+    try:
+        ptx = versions.ptx_version(target, llvm=toolchain.llvm, ptxas=toolchain.ptxas)
+    except GpuError:  # told under `problems`
+        return {"name": target.name, "ptx": None}
+    return {"name": target.name, "ptx": f"{ptx // 10}.{ptx % 10}"}
+
+
+def _verdict(toolchain: Toolchain, targets: Sequence[Target]) -> tuple[list[str], list[str]]:
+    warnings: list[str] = []
+    problems: list[str] = []
+    for missing in ("ptxas", "nvlink", "fatbinary"):
+        if getattr(toolchain, missing) is None:
+            problems.append(f"{missing} was not found")
+    try:
+        warnings += versions.check(toolchain, targets)
+    except GpuError as error:
+        problems.append(str(error))
+    try:
+        warnings += versions.check_clang(toolchain) if toolchain.clang else ()
+    except GpuError as error:
+        problems.append(str(error))
+    return warnings, problems
