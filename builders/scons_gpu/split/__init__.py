@@ -1,1 +1,30 @@
 """IR becomes an index and slices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scons_gpu.split.index import Index
+    from scons_gpu.toolchain.arch import Target
+
+__all__ = ["split"]
+
+
+def split(text: str, *, source: str, target: Target, form: str, put: Callable[[str], str]) -> Index:
+    """The index of one source's IR; every slice goes through `put`, which returns its name in the store.
+
+    `form` is `apart` (state and tables are left to objects of their own: image, whole, merged PTX) or `closed` (every unit is a program).
+    Raises SourceError for IR that does not read or is another target's, RefusedError, by name, for what cannot become units.
+    """
+    from scons_gpu.split.parse import parse  # noqa: PLC0415 - the tool imports this package and must not load LLVM
+    from scons_gpu.split.reader import read  # noqa: PLC0415
+    from scons_gpu.split.units import Splitter  # noqa: PLC0415
+
+    if form not in ("apart", "closed"):
+        msg = f"form is apart or closed, not {form!r}"
+        raise ValueError(msg)
+    module = read(parse(text, source=source), source=source)
+    return Splitter(module, form=form, put=put).index(source=source, arch=target.name)

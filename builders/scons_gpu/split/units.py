@@ -1,0 +1,298 @@
+"""A module's kernels become units: who goes with whom, what each unit holds, and what the index says of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING
+
+from scons_gpu.split.canonical import Member, variable_text, write
+from scons_gpu.split.closure import Graph, components, plain
+from scons_gpu.split.index import Export, Index, Kernel, Shared, State, Table, Unit
+from scons_gpu.split.readable import demangle
+from scons_gpu.split.state import CONSTANT, GLOBAL_SPACES, SHARED, Tables, find_state, visible_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from scons_gpu.split.module import Module, Variable
+    from scons_gpu.split.pieces import Piece
+
+__all__ = ["Splitter"]
+
+_KNOWN = frozenset(("vprintf", "malloc", "free", "__assertfail", "__nvvm_reflect"))
+"""Functions the device itself brings."""
+
+_BOUNDS = re.compile(r'"nvvm\.(maxntid|reqntid|minctasm)"="([\d,]+)"')
+
+
+class Splitter:
+    """One module, one form."""
+
+    def __init__(self, module: Module, *, form: str, put: Callable[[str], str]) -> None:
+        self._module = module
+        self._apart = form == "apart"
+        self._put = put
+        self._graph = Graph(module)
+        self._state = find_state(module, self._graph)
+        self._tables = Tables(module, self._state)
+        self._found: dict[str, tuple[Table, Piece]] = {}
+        self._pieces: dict[tuple[str, str], Piece] = {}
+        self._state_names: dict[str, str] = {}
+        self._state_contents: dict[str, str] = {}
+        self._name_state()
+
+    def index(self, *, source: str, arch: str) -> Index:
+        """Splits, puts every slice, and says what was found."""
+        state = tuple(sorted((self._describe_state(symbol) for symbol in self._state), key=lambda found: found.symbol))
+        units = tuple(self._unit(kernels, reasons) for kernels, reasons in self._groups())
+        state_slice = self._state_slice() if self._apart and state else ""
+        tables = tuple(sorted((table for table, _ in self._found.values()), key=lambda table: table.symbol))
+        return Index(
+            source=source,
+            arch=arch,
+            form="apart" if self._apart else "closed",
+            units=units,
+            state=state,
+            state_slice=state_slice,
+            tables=tables,
+            exports=self._exports(),
+        )
+
+    # Which kernels go together -----------------------------------------------------------------------------------------------------
+
+    def _groups(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+        keys: dict[str, list[tuple[str, str]]] = {}
+        closures: dict[str, list[str]] = {}
+        for kernel in self._graph.kernels:
+            closures[kernel] = self._graph.members([kernel], stop=self._stops())
+            keys[kernel] = [("asm", "")] if self._graph.needs_assembly(closures[kernel]) else []
+        if not self._apart:
+            self._join_closed(keys, closures)
+        return components(keys)
+
+    def _join_closed(self, keys: dict[str, list[tuple[str, str]]], closures: dict[str, list[str]]) -> None:
+        """In a bundle each unit is a program of its own: memory and addresses that two kernels share must be in one."""
+        state = set(self._state)
+        taking: dict[str, bool] = {}
+        calling: dict[str, bool] = {}
+        takers, callers = [], []
+        for kernel, members in closures.items():
+            for symbol in members:
+                if symbol in state:
+                    keys[kernel].append(("state", symbol))
+                elif symbol in self._graph.kernels and symbol != kernel:
+                    keys[kernel].append(("kernel-reference", symbol))
+                    keys[symbol].append(("kernel-reference", symbol))
+            if any(_remember(taking, symbol, self._graph.taken) for symbol in members):
+                takers.append(kernel)
+            functions = [symbol for symbol in members if symbol in self._module.functions]
+            if any(_remember(calling, symbol, self._graph.calls_through_memory) for symbol in functions):
+                callers.append(kernel)
+        if callers:
+            for kernel in dict.fromkeys((*callers, *takers)) if takers else ():
+                keys[kernel].append(("indirect-call", ""))
+
+    def _stops(self) -> Collection[str]:
+        """What a unit names and does not hold."""
+        return {*self._state, *self._graph.kernels} if self._apart else self._graph.kernels
+
+    # One unit ----------------------------------------------------------------------------------------------------------------------
+
+    def _unit(self, kernels: Sequence[str], reasons: Sequence[str]) -> Unit:
+        assembly = self._graph.needs_assembly(self._graph.members(kernels, stop=self._stops()))
+        roots = [*kernels, *(self._graph.assembly_names if assembly else ())]
+        symbols = self._graph.members(dict.fromkeys(roots), stop=self._stops() - set(roots) if assembly else self._stops())
+        pinned = set(self._graph.assembly_names) if assembly else set()
+        members = [self._member(symbol, symbols, roots=kernels, pinned=pinned) for symbol in symbols]
+        written = write(self._module, members, assembly=self._module.assembly if assembly else ())
+        variables = [self._module.variables[symbol] for symbol in symbols if symbol in self._module.variables]
+        names = {member.symbol: member.name for member in members}
+        needs, libdevice = self._needs(symbols, assembly=assembly)
+        return Unit(
+            kernels=tuple(self._kernel(kernel) for kernel in kernels),
+            slice=self._put(written.text),
+            bytes=len(written.text),
+            body=written.body,
+            joined=", ".join(reasons) if len(kernels) > 1 else "",
+            state=tuple(sorted(plain(names[symbol]) for symbol in symbols if symbol in self._state_names)) if self._apart else (),
+            tables=tuple(sorted(plain(names[v.symbol]) for v in variables if self._apart and self._tables.hoisted(v))),
+            needs=needs,
+            libdevice=libdevice,
+            shared=tuple(Shared(plain(v.symbol), v.bytes, v.alignment) for v in variables if v.space == SHARED and not v.declared),
+            constant_bytes=sum(v.bytes for v in variables if v.space == CONSTANT and self._defined_here(v)),
+        )
+
+    def _defined_here(self, variable: Variable) -> bool:
+        elsewhere = self._apart and (variable.symbol in self._state_names or self._tables.hoisted(variable))
+        return not variable.declared and not elsewhere
+
+    def _member(self, symbol: str, symbols: Sequence[str], *, roots: Collection[str], pinned: Collection[str]) -> Member:
+        module = self._module
+        if symbol in module.functions:
+            return self._function(symbol, roots=roots, pinned=pinned)
+        if symbol in module.declarations:
+            return Member(symbol, module.declarations[symbol].piece, name=symbol, local=False, defined=False, kind="declaration")
+        if symbol in module.aliases:
+            return Member(symbol, module.aliases[symbol], name=_stable(symbol), kind="alias")
+        variable = module.variables[symbol]
+        if variable.declared:
+            linkage = "extern_weak" if variable.linkage == "extern_weak" else "external"
+            return self._variable(variable, linkage, name=symbol, local=variable.space == SHARED)
+        if symbol in self._state_names:
+            if not self._apart and variable.local:  # a bundle's unit is a program: what is private stays so
+                return self._variable(variable, "internal", name="" if variable.linkage == "private" else _stable(symbol), local=True)
+            linkage = "external" if self._apart else _visible(variable)
+            return self._variable(variable, linkage, name=self._state_names[symbol], local=False)
+        if self._apart and self._tables.hoisted(variable):
+            return self._table(variable, symbols)
+        if symbol in pinned:
+            return self._variable(variable, _visible(variable), name=symbol, local=False)
+        return self._variable(variable, "internal", name="" if variable.linkage == "private" else _stable(symbol), local=True)
+
+    def _function(self, symbol: str, *, roots: Collection[str], pinned: Collection[str]) -> Member:
+        function = self._module.functions[symbol]
+        if function.kernel and symbol not in roots and self._stops():
+            piece = self._piece(symbol, "prototype", f"declare {_prototype(function.prototype)}")
+            return Member(symbol, piece, name=symbol, local=False, defined=False, kind="declaration")
+        if symbol in pinned and not function.kernel:
+            text = function.piece.text().replace("define internal ", "define ", 1)
+            return Member(symbol, self._piece(symbol, "pinned", text), name=symbol, local=False)
+        return Member(symbol, function.piece, name=_stable(symbol))
+
+    def _variable(self, variable: Variable, linkage: str, *, name: str, local: bool) -> Member:
+        piece = self._piece(variable.symbol, linkage, variable_text(variable, linkage=linkage))
+        return Member(variable.symbol, piece, name=name, local=local, defined=linkage not in ("external", "extern_weak"), kind="variable")
+
+    def _piece(self, symbol: str, role: str, text: str) -> Piece:
+        if (symbol, role) not in self._pieces:
+            self._pieces[symbol, role] = self._module.tokeniser.piece(text)
+        return self._pieces[symbol, role]
+
+    def _needs(self, symbols: Sequence[str], *, assembly: bool) -> tuple[tuple[tuple[str, str], ...], bool]:
+        """(What is named and defined nowhere, who names it), and whether libdevice is among it."""
+        found = set()
+        libdevice = False
+        elsewhere = {symbol for symbol in symbols if self._undefined(symbol)}
+        for user in symbols if elsewhere else ():
+            if user in self._graph.kernels and user not in self._graph.names:
+                continue
+            for name in elsewhere.intersection(self._graph.names.get(user, ())):
+                symbol = plain(name)
+                if symbol.startswith("__nv_"):
+                    libdevice = True
+                elif not (assembly and symbol in self._graph.assembly_defines):
+                    found.add((symbol, plain(user)))
+        return tuple(sorted(found)), libdevice
+
+    def _undefined(self, symbol: str) -> bool:
+        if symbol in self._module.declarations:
+            return not self._module.declarations[symbol].weak and not symbol.startswith(("@llvm.", '@"llvm.')) and symbol[1:] not in _KNOWN
+        variable = self._module.variables.get(symbol)
+        return variable is not None and variable.declared and variable.linkage != "extern_weak" and variable.space != SHARED
+
+    def _kernel(self, symbol: str) -> Kernel:
+        function = self._module.functions[symbol]
+        bounds = dict(_BOUNDS.findall(self._module.attributes.get(function.attributes, "")))
+        threads = bounds.get("reqntid") or bounds.get("maxntid")
+        variables = self._module.variables
+        members = self._graph.members([symbol], stop=self._stops())
+        return Kernel(
+            symbol=plain(symbol),
+            readable=demangle(plain(symbol)),
+            weak=function.weak,
+            max_threads=_product(threads) if threads else None,
+            min_blocks=int(bounds["minctasm"]) if "minctasm" in bounds else None,
+            dynamic_shared=any(name in variables and variables[name].space == SHARED and variables[name].declared for name in members),
+        )
+
+    # State and tables --------------------------------------------------------------------------------------------------------------
+
+    def _name_state(self) -> None:
+        """Private state is called by its content as well: two sources may both have a `memo`."""
+        taken: dict[str, int] = {}
+        for symbol in self._state:
+            self._state_names[symbol] = symbol  # known as state while contents are taken
+        contents = {symbol: self._state_content(symbol) for symbol in self._state}
+        for symbol, content in contents.items():
+            if not self._module.variables[symbol].local:
+                continue
+            name = visible_name("@" if symbol[1:].isdigit() else symbol, content)
+            taken[name] = taken.get(name, 0) + 1
+            self._state_names[symbol] = name if taken[name] == 1 else f"{name}${taken[name]}"
+        self._state_contents = contents
+
+    def _state_content(self, symbol: str) -> str:
+        symbols = self._graph.members([symbol], stop=self._graph.kernels)
+        return write(self._module, [dataclasses.replace(self._in_state_slice(name), local=True) for name in symbols]).body
+
+    def _in_state_slice(self, symbol: str) -> Member:
+        """What stands in the text that defines all state: everything whole, kernels declared."""
+        variable = self._module.variables.get(symbol)
+        if variable is None or variable.declared:
+            return self._member(symbol, (), roots=(), pinned=())
+        if symbol in self._state_names:
+            return self._variable(variable, _visible(variable), name=self._state_names[symbol], local=False)
+        return self._variable(variable, "internal", name="" if variable.linkage == "private" else _stable(symbol), local=True)
+
+    def _state_slice(self) -> str:
+        roots = sorted(self._state, key=self._state_names.__getitem__)
+        symbols = self._graph.members(roots, stop=self._graph.kernels)
+        return self._put(write(self._module, [self._in_state_slice(symbol) for symbol in symbols]).text)
+
+    def _describe_state(self, symbol: str) -> State:
+        variable = self._module.variables[symbol]
+        return State(
+            symbol=plain(self._state_names[symbol] if self._apart else symbol),
+            name=plain(symbol),
+            bytes=variable.bytes,
+            space=GLOBAL_SPACES[variable.space],
+            private=variable.local,
+            weak=variable.weak,
+            content=self._state_contents[symbol],
+        )
+
+    def _table(self, variable: Variable, symbols: Sequence[str]) -> Member:
+        """A table as its units see it; the first to do so has its slice made."""
+        definition = self._variable(variable, "", name="@table", local=True)
+        content = write(self._module, [definition]).body
+        matters = self._tables.address_matters(variable.symbol, symbols, self._graph)
+        name = visible_name(variable.symbol if matters and not variable.symbol[1:].isdigit() else "@__table", content)
+        if name not in self._found:
+            text = write(self._module, [dataclasses.replace(definition, name=name)]).text
+            table = Table(symbol=plain(name), slice=self._put(text), bytes=variable.bytes, space=GLOBAL_SPACES[variable.space])
+            self._found[name] = (table, definition.piece)
+        return self._variable(variable, "available_externally", name=name, local=False)
+
+    def _exports(self) -> tuple[Export, ...]:
+        functions = self._module.functions.values()
+        found = {f.symbol: f.weak for f in functions if not f.kernel and not f.local and f.linkage != "available_externally"}
+        found.update({alias: weak for alias, (_, weak) in self._module.alias_exports.items()})
+        return tuple(Export(symbol=plain(symbol), weak=weak) for symbol, weak in sorted(found.items()))
+
+
+def _remember(known: dict[str, bool], symbol: str, ask: Callable[[str], bool]) -> bool:
+    if symbol not in known:
+        known[symbol] = ask(symbol)
+    return known[symbol]
+
+
+def _stable(symbol: str) -> str:
+    """The symbol itself, or nothing for one that has only a number."""
+    return "" if symbol[1:].isdigit() else symbol
+
+
+def _visible(variable: Variable) -> str:
+    return "weak_odr" if variable.weak else ""
+
+
+def _prototype(head: str) -> str:
+    """A definition's head as a declaration: what follows the arguments may refer to the body's debug information."""
+    return re.sub(r" (?:!\w+ !\d+|personality .*|prefix .*|prologue .*)", "", head)
+
+
+def _product(counts: str) -> int:
+    product = 1
+    for count in counts.split(","):
+        product *= int(count)
+    return product
