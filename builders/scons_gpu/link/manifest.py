@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +110,8 @@ class Module:
     images: dict[str, Image] = field(default_factory=dict)
     state: tuple[State, ...] = ()
     kernels: dict[str, Kernel] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    """What it was built with: link mode, levels, flags. `ptx` is the PTX version of each architecture, 78 for 7.8."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,10 @@ class BuiltModule:
     """Empty for a module that is bypassed or has no kernels."""
     fatbin: Path | None = None
     bundle: Path | None = None
+    inner: Module | None = None
+    """What the bundle says of itself; it has no `archs` then, the objects need not be there any more."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What the module was built with, by the fields' names."""
 
 
 def build_manifest(
@@ -218,6 +224,9 @@ def _read_module(data: Mapping[str, Any]) -> Module:
 
 
 def _module(module: BuiltModule, folder: Path) -> Module:
+    if module.inner is not None:
+        around = {"bypass": module.bypass, "submodules": tuple(sorted(module.submodules)), "options": dict(module.options)}
+        return replace(module.inner, **around, bundle=_relative(module.bundle, folder) if module.bundle else None)
     kernels: dict[str, Kernel] = {}
     state: dict[str, State] = {}
     images = {}
@@ -237,6 +246,7 @@ def _module(module: BuiltModule, folder: Path) -> Module:
         images=images,
         state=tuple(value for _, value in sorted(state.items())),
         kernels=kernels,
+        options=dict(module.options),
     )
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import scons_gpu.plan as plans
 from scons_gpu.errors import DamagedError
 from scons_gpu.link import bundle, fatbin, image, manifest
-from scons_gpu.link.ptx import ANONYMOUS, PtxPart, merge_ptx
+from scons_gpu.link.ptx import PtxPart, merge_ptx
+from scons_gpu.link.twins import ANONYMOUS
 from scons_gpu.scons.steps import Outcome, Step
 from scons_gpu.scons.units import Recipe, part_name
 from scons_gpu.store.files import write_atomic
@@ -176,7 +177,7 @@ class PtxJob(OnePlan):
 
 def ptx_part(part: Part, path: Path) -> PtxPart:
     """A part as the merge takes it."""
-    return PtxPart(label=f"{part_name(part)} of {part.source}", text=path.read_text(encoding="utf-8"), digest=part.digest)
+    return PtxPart(label=f"{part_name(part)} of {part.source}", text=path.read_text(encoding="utf-8"), optional=part.role == "table")
 
 
 @dataclass(kw_only=True)
@@ -270,7 +271,10 @@ class ModuleNode:
     node: Any
     """Its fatbin or bundle; None for a module that has nothing of its own."""
     path: Path | None
-    plans: tuple[tuple[Target, Path], ...]
+    plans: tuple[tuple[Target, Any, Path], ...]
+    """Architecture, the plan's node, its file."""
+    ptx: tuple[tuple[str, int], ...] = ()
+    """Architecture → PTX version, 78 for 7.8."""
 
     def built(self) -> manifest.BuiltModule:
         """What the manifest says of it; in a bundle, all but the tree around it stands inside."""
@@ -284,11 +288,32 @@ class ModuleNode:
             archs=tuple(self._archs()) if made and not bundled else (),
             fatbin=self.path if made and not bundled else None,
             bundle=self.path if made and bundled else None,
+            inner=self._inner() if made and bundled else None,
+            options=self.options(),
         )
+
+    def options(self) -> dict[str, Any]:
+        """What the module was built with."""
+        settings = self.module.settings
+        return {
+            "link": settings.link,
+            "opt": settings.opt,
+            "ftz": settings.ftz,
+            "fast_math": settings.fast_math,
+            "debug": settings.debug,
+            "lineinfo": settings.lineinfo,
+            "maxrregcount": settings.assemble.maxrregcount,
+            "ptxas_flags": list(settings.assemble.flags),
+            "ptx": dict(self.ptx),
+        }
+
+    def _inner(self) -> manifest.Module:
+        text = bundle.read_bundle(self.path.read_bytes(), path=str(self.path)).manifest
+        return manifest.from_text(text, path=str(self.path)).modules[self.module.name]
 
     def _archs(self) -> list[manifest.BuiltArch]:
         found = []
-        for target, path in self.plans:
+        for target, _, path in self.plans:
             plan = read_plan(path)
             if plan.units:
                 found.append(_from_sidecar(plan, path.with_name(f"{target.name}.{'cubin' if target.real else 'ptx'}")))
@@ -312,13 +337,11 @@ class ManifestJob(Step):
         """Reads plans, resources and images."""
         built = [entry.built() for entry in self.modules]
         archs = dict.fromkeys(target.name for entry in self.modules for target in entry.module.settings.archs)
-        text = manifest.build_manifest(
-            self.program, archs=list(archs), modules=built, tools=self._tools(), folder=self.target.parent, options=self._options()
-        )
+        text = manifest.build_manifest(self.program, archs=list(archs), modules=built, tools=self.tools_used(), folder=self.target.parent)
         write_atomic(self.target, text)
         return Outcome()
 
-    def _tools(self) -> dict[str, manifest.ToolFact]:
+    def tools_used(self) -> dict[str, manifest.ToolFact]:
         """The tools that took part: one more on the machine changes no byte."""
         active = [entry.module for entry in self.modules if entry.node is not None]
         real = any(target.real for module in active for target in module.settings.archs)

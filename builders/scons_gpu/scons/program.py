@@ -199,7 +199,7 @@ class Chain:
             tool=scons_gpu.__version__,
         )
 
-    def image(self, target: Target, *, path: Path | None = None, ptx: bool = False) -> tuple[Any, Path, Path]:
+    def image(self, target: Target, *, path: Path | None = None, ptx: bool = False) -> tuple[Any, Path, Any, Path]:
         """Plan to image; to PTX for a virtual architecture, or where asked for."""
         ptx = ptx or not target.real
         node, plan, recipe = self.plan(target, ptx=ptx)
@@ -208,7 +208,7 @@ class Chain:
         job = kind(**self.common(target, self.module.name, path), signature=self.link_signature(recipe), recipe=recipe, plan=plan)
         made = _image(self.env, path, [node], job)
         self.env.Clean(made, self.env.fs.File(str(job.sidecar)))
-        return made, path, plan
+        return made, path, node, plan
 
     def fatbin(self) -> ModuleNode:
         """Images to fatbin."""
@@ -217,11 +217,11 @@ class Chain:
         job = PackJob(
             **self.common(None, self.module.name, path),
             signature=pack_signature(self.tools, archs=[target.name for target in self.settings.archs]),
-            images=[(target, image) for target, _, image, _ in images],
+            images=[(target, image) for target, _, image, _, _ in images],
             fatbinary=self.tools.fatbinary,
         )
-        node = _artefact(self.env, path, [node for _, node, _, _ in images], job)
-        return ModuleNode(module=self.module, node=node, path=path, plans=tuple((target, plan) for target, _, _, plan in images))
+        node = _artefact(self.env, path, [node for _, node, _, _, _ in images], job)
+        return self.made(node, path, [(target, decided, plan) for target, _, _, decided, plan in images])
 
     def bundle(self) -> ModuleNode:
         """Plans to bundle."""
@@ -233,7 +233,12 @@ class Chain:
             recipes=[(recipe, plan) for _, _, plan, recipe in plans],
         )
         node = _image(self.env, path, [node for _, node, _, _ in plans], job)
-        return ModuleNode(module=self.module, node=node, path=path, plans=tuple((target, plan) for target, _, plan, _ in plans))
+        return self.made(node, path, [(target, decided, plan) for target, decided, plan, _ in plans])
+
+    def made(self, node: Any, path: Path, plans: Sequence[tuple[Target, Any, Path]]) -> ModuleNode:
+        """The module's end of the chain."""
+        ptx = tuple((target.name, self.lower_options(target).ptx) for target, _, _ in plans)
+        return ModuleNode(module=self.module, node=node, path=path, plans=tuple(plans), ptx=ptx)
 
 
 def pack_signature(tools: Toolchain, *, archs: Sequence[str]) -> str:
@@ -263,12 +268,13 @@ def declare_program(env: Any, session: Session, stem: str, root: Module) -> list
         target=manifest,
         place=session.place(str(base)),
         program=base.name,
-        root=root.name,
         modules=tuple(built),
-        signature=_manifest_signature(built),
         tools=session.toolchain(root.settings, workspace),
     )
-    node = _artefact(env, manifest, [entry.node for entry in nodes], job)
+    job.signature = _manifest_signature(built, job)
+    # The plans too: they may change, and the manifest with them, where no image does.
+    decided = [plan for entry in nodes for _, plan, _ in entry.plans]
+    node = _artefact(env, manifest, [*(entry.node for entry in nodes), *decided], job)
     note_looking(workspace)
     return [node, *(entry.node for entry in nodes)]
 
@@ -291,7 +297,10 @@ def _module(env: Any, session: Session, workspace: Workspace, module: Module, ba
     return chain.bundle() if module.settings.link == "bundle" else chain.fatbin()
 
 
-def _manifest_signature(built: Sequence[ModuleNode]) -> str:
+def _manifest_signature(built: Sequence[ModuleNode], job: ManifestJob) -> str:
     modules = [entry.module for entry in built]
-    tree = [[module.name, module.bypass, [str(getattr(sub, "name", sub)) for sub in module.submodules]] for module in modules]
-    return options_text(modules=tree, tool=scons_gpu.__version__)
+    tree = [[module.name, module.bypass, sorted(str(getattr(sub, "name", sub)) for sub in module.submodules)] for module in modules]
+    tools = {name: f"{fact.version} {fact.identity}" for name, fact in job.tools_used().items()}
+    return options_text(
+        modules=sorted(tree), options={entry.module.name: entry.options() for entry in built}, tools=tools, tool=scons_gpu.__version__
+    )

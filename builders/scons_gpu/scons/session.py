@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
 import os
 import sys
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scons_gpu.inspect import summary
+from scons_gpu.inspect.summary import summary
 from scons_gpu.lower.pool import Pool
 from scons_gpu.scons import _internals, counts
 from scons_gpu.store.builds import remember
@@ -153,9 +152,10 @@ class Session:
         if _internals.looking():
             return
         for workspace in self._workspaces.values():
-            # Nobody is left to mend anything, and the build's own exit code stands.
-            with contextlib.suppress(Exception):
+            try:
                 self._close(workspace)
+            except Exception as error:  # noqa: BLE001 - nobody is left to mend it, and the build's own exit code stands
+                self.warn(f"the build's log could not be closed: {error}")
         self._repeat_failures()
 
     def _close(self, workspace: Workspace) -> None:
@@ -179,7 +179,7 @@ class Session:
             for program, paths in workspace.plans.items():
                 remember(workspace.store.root, self.build, program=program, names=counts.names(paths))
         if not _internals.silent():
-            sys.stdout.write(summary.line(stats(workspace.log.written, build=self.build)) + "\n")
+            sys.stdout.write(summary(stats(workspace.log.written, build=self.build)) + "\n")
             sys.stdout.flush()
 
     def _repeat_failures(self) -> None:

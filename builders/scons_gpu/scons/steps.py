@@ -65,7 +65,7 @@ class Step:
         template = self.workspace.session.arguments.get(variable, env.get(variable, VARIABLES[variable][0]))
         if not template:
             return " ".join(self.command())
-        return str(env.subst(template, overrides={"GPU_NAME": self.label().replace("$", "$$")}))
+        return str(env.subst(template, raw=1, overrides={"GPU_NAME": self.label().replace("$", "$$")}))
 
     def label(self) -> str:
         """What the line says after the verb."""
@@ -115,7 +115,7 @@ class Step:
             name=self.name,
             arch=self.arch,
             owners=list(self.owners),
-            key=self.signature,
+            key=dict(line.split(" = ", 1) for line in self.signature.splitlines() if " = " in line),
             result=outcome.result,
             start=round(begun, 6),
             end=round(time.time(), 6),

@@ -218,7 +218,7 @@ class AssembleJob(UnitJob):
             raise DamagedError(msg, hint="build again: what is damaged in the store is made anew")
         text = self.ptx.read_text(encoding="utf-8")
         if recipe.twin(self.part):
-            from scons_gpu.link.ptx import anonymous  # noqa: PLC0415 - only where twins are shared
+            from scons_gpu.link.twins import anonymous  # noqa: PLC0415 - only where twins are shared
 
             text = anonymous(text)
         assemble = recipe.provider.compile_relocatable if recipe.kind == "rel" else recipe.provider.compile
