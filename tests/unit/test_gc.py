@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,8 @@ from scons_gpu.store import builds
 from scons_gpu.store import gc as gc_module
 from scons_gpu.store import record as records
 from scons_gpu.store.gc import GcResult, gc
-from scons_gpu.store.store import Store, record_path
+from scons_gpu.store.lock import locked
+from scons_gpu.store.store import LOCK, Store, record_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -143,6 +145,28 @@ def test_t2_gc_beside_a_build_never_takes_half_an_entry(tmp_path: Path) -> None:
     store = Store([tmp_path])
     for path in tmp_path.rglob("*.cubin"):
         assert store.check(path)
+
+
+def test_t2_gc_waits_for_an_entry_that_is_being_made(tmp_path: Path) -> None:
+    path = put(tmp_path, 1)
+    age(tmp_path, 2 * HOUR)
+    collector = threading.Thread(target=gc, args=(tmp_path,), kwargs={"keep": [], "older_than": HOUR, "now": time.time()})
+    with locked(path.parent / LOCK):
+        collector.start()
+        collector.join(0.2)
+        assert collector.is_alive()
+        os.utime(path)
+    collector.join()
+    assert path.exists()
+
+
+def test_the_record_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = put(tmp_path, 1)
+    age(tmp_path, 2 * HOUR)
+    gone: list[Path] = []
+    monkeypatch.setattr(gc_module, "_remove", gone.append)
+    gc(tmp_path, keep=[], older_than=HOUR, now=time.time())
+    assert gone == [record_path(path), path]
 
 
 # --- which builds named what ---

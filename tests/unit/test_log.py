@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -126,6 +127,22 @@ def test_t2_threads_write_whole_lines(tmp_path: Path) -> None:
     assert len(log.written) == 300
     lines = path.read_bytes().splitlines() + rotated(path).read_bytes().splitlines()
     assert all(len(json.loads(line)["text"]) % 7 == 0 for line in lines)
+
+
+def test_t2_a_writer_waits_its_turn_and_follows_a_rotation(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    log = BuildLog(path, build="b")
+    log.write(number=0)
+    writer = threading.Thread(target=log.write, kwargs={"number": 1})
+    with path.open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        writer.start()
+        writer.join(0.2)
+        assert writer.is_alive()
+        path.rename(rotated(path))  # as the other build does when the log is full
+    writer.join()
+    assert [json.loads(line)["number"] for line in path.read_bytes().splitlines()] == [1]
+    assert [record["number"] for record in read(path)] == [0, 1]
 
 
 WRITER = """
