@@ -42,22 +42,22 @@ def choose(toolchain: Toolchain, *, wanted: str = "auto", needs: Collection[Need
         raise UsageError(msg, hint=f"known: auto, {', '.join(KNOWN)}")
     log: list[str] = []
     for name in KNOWN if wanted == "auto" else (wanted,):
-        refused = _refusal(name, toolchain, needs)
+        refused = _refusal(toolchain, needs)
         log.append(f"{name}: {refused or _taken(toolchain)}")
         if not refused and toolchain.ptxas:
             provider = PtxasProvider(ptxas=toolchain.ptxas, nvlink=toolchain.nvlink, facts=facts)
             return Choice(provider=provider, log=tuple(log))
     what = "no assembler fits" if wanted == "auto" else f"GPU_PROVIDER={wanted} does not fit"
     msg = f"{what}: this build needs to {_needed(needs)}"
-    raise ToolMissingError(msg, output="\n".join([*log, *_looked(toolchain)]), hint=_HINT)
+    raise ToolMissingError(msg, output="\n".join(log), hint=_HINT)
 
 
-def _refusal(name: str, toolchain: Toolchain, needs: Collection[Need]) -> str:
-    """Why `name` is not taken; empty where it fits."""
+def _refusal(toolchain: Toolchain, needs: Collection[Need]) -> str:
+    """Why ptxas is not taken; empty where it fits."""
     if toolchain.ptxas is None:
-        return f"not found; {_needed(needs)} not possible" if name != "ptxas" else "not found"
+        return f"not found; {toolchain.where('ptxas')}".rstrip("; ")
     if "link" in needs and toolchain.nvlink is None:
-        return f"{toolchain.ptxas.path} has no nvlink beside it, so it cannot link"
+        return f"{toolchain.ptxas.path} has no nvlink beside it, so it cannot link; {toolchain.where('nvlink')}".rstrip("; ")
     return ""
 
 
@@ -69,7 +69,3 @@ def _taken(toolchain: Toolchain) -> str:
 def _needed(needs: Collection[Need]) -> str:
     words = {"compile": "assemble whole objects", "relocatable": "assemble relocatable objects", "link": "link"}
     return " and ".join(words[need] for need in words if need in needs)
-
-
-def _looked(toolchain: Toolchain) -> list[str]:
-    return [f"looked for {look.what} in {look.where}: {look.result}" for look in toolchain.looked if look.what in ("ptxas", "nvlink")]

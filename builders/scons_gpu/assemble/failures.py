@@ -58,8 +58,8 @@ def classify(  # noqa: PLR0913 - all that a tool leaves behind when it fails
     `ptx` is what an assembler was given: a message with a line number is then attributed to the kernel around it.
     """
     ended = _Ended(tool=tool, output=output, arch=arch, ptx=ptx)
-    if code < 0:
-        return _killed(ended, -code, peak_kib)
+    if code < 0 or 128 < code <= 128 + signal.SIGRTMAX:  # a shell wrapper reports a signal as 128 more
+        return _killed(ended, -code if code < 0 else code - 128, peak_kib)
     for pattern, rule in _RULES:
         if found := pattern.search(output):
             return rule(ended, found)

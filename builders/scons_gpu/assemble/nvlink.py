@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scons_gpu.assemble import cubin, failures
 from scons_gpu.assemble.provider import AssembleOptions, Linked, LinkInput
-from scons_gpu.assemble.run import run
+from scons_gpu.assemble.run import place, run
 from scons_gpu.errors import LinkError
 
 if TYPE_CHECKING:
@@ -30,14 +29,14 @@ def link(nvlink: Tool, inputs: Sequence[LinkInput], *, target: Target, options: 
     everything goes through an options file, so that thousands of inputs meet no limit of the command line.
     """
     _refuse(inputs, target=target)
-    names = {f"part-{place:06d}.cubin": part.label for place, part in enumerate(inputs)}
-    with tempfile.TemporaryDirectory(prefix="scons-gpu-") as folder:
+    names = {f"part-{position:06d}.cubin": part.label for position, part in enumerate(inputs)}
+    with place() as folder:
         for name, part in zip(names, inputs, strict=True):
-            (Path(folder) / name).symlink_to(part.path.resolve())
+            (folder / name).symlink_to(part.path.absolute())
         given = [f"-arch={target.name}", *(["-g"] if options.debug else []), "-o", _IMAGE, *names]
-        (Path(folder) / _OPTIONS).write_text("\n".join(given) + "\n", encoding="utf-8")
-        ended = run([nvlink.path, "--options-file", _OPTIONS], cwd=Path(folder))
-        image = Path(folder) / _IMAGE
+        (folder / _OPTIONS).write_text("\n".join(given) + "\n", encoding="utf-8")
+        ended = run([nvlink.path, "--options-file", _OPTIONS], cwd=folder)
+        image = folder / _IMAGE
         data = image.read_bytes() if image.exists() else b""
     output = _name_parts(ended.output, names)
     if ended.code:
@@ -52,23 +51,24 @@ def _refuse(inputs: Sequence[LinkInput], *, target: Target) -> None:
     if not inputs:
         msg = "nothing to link: an image needs at least one object"
         raise LinkError(msg, arch=target.name)
-    met: dict[Path, str] = {}
-    for part in inputs:
-        path = part.path.resolve()
-        if path in met:
-            msg = f"{part.label}: the same object as {met[path]}; an object can be linked once"
-            raise LinkError(msg, arch=target.name)
-        met[path] = part.label
-        if wrong := _wrong(path, arch=target.name):
+    met: dict[tuple[int, int], int] = {}
+    for position, part in enumerate(inputs):
+        try:
+            with part.path.open("rb") as file:
+                stat, head = os.fstat(file.fileno()), cubin.head(file.read())
+        except OSError as error:
+            msg = f"{part.label}: cannot be read: {error.strerror or error}"
+            raise LinkError(msg, arch=target.name) from error
+        first = met.setdefault((stat.st_dev, stat.st_ino), position)
+        wrong = _wrong(head, arch=target.name)
+        if first != position:
+            wrong = f"the same object as {inputs[first].label}; an object can be linked once"
+        if wrong:
             msg = f"{part.label}: {wrong}"
             raise LinkError(msg, arch=target.name)
 
 
-def _wrong(path: Path, *, arch: str) -> str:
-    try:
-        head = cubin.head(path.read_bytes())
-    except OSError as error:
-        return f"cannot be read: {error.strerror or error}"
+def _wrong(head: cubin.Head | str, *, arch: str) -> str:
     if isinstance(head, str):
         return head
     if not head.relocatable:

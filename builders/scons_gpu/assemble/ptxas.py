@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
-import tempfile
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scons_gpu.assemble import failures, report
+from scons_gpu.assemble import cubin, failures, report
 from scons_gpu.assemble.nvlink import link
 from scons_gpu.assemble.provider import Assembled, AssembleOptions, Capabilities, Linked, LinkInput
-from scons_gpu.assemble.run import run
-from scons_gpu.errors import ToolMissingError
-from scons_gpu.store.files import write_atomic
+from scons_gpu.assemble.run import place, run
+from scons_gpu.errors import ToolError, ToolMissingError
+from scons_gpu.toolchain.facts import Facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Tool
@@ -36,9 +34,10 @@ class PtxasProvider:
     def __init__(self, *, ptxas: Tool, nvlink: Tool | None, facts: Path) -> None:
         self._ptxas = ptxas
         self._nvlink = nvlink
-        self._facts = facts
-        self.identity = ptxas.identity
-        self.link_identity = nvlink.identity if nvlink else ""
+        self._facts = Facts(facts)
+        # A version that cannot be read is a tool that nobody knows: it works, and nothing it makes is stored.
+        self.identity = ptxas.identity if ptxas.version else ""
+        self.link_identity = nvlink.identity if nvlink and nvlink.version else ""
 
     @cached_property
     def capabilities(self) -> Capabilities:
@@ -82,17 +81,20 @@ class PtxasProvider:
 
     def _assemble(self, ptx: str, *, target: Target, options: AssembleOptions, relocatable: bool) -> Assembled:
         arch = target.name
-        with tempfile.TemporaryDirectory(prefix="scons-gpu-") as folder:
-            (Path(folder) / _PTX).write_text(ptx, encoding="utf-8")
-            spelled = self.spelling(target=target, options=options, relocatable=relocatable)
-            ended = run([self._ptxas.path, *spelled, _PTX, "-o", _OBJECT], cwd=Path(folder))
-            data = _read(Path(folder) / _OBJECT)
+        spelled = self.spelling(target=target, options=options, relocatable=relocatable)
+        with place() as folder:
+            (folder / _PTX).write_text(ptx, encoding="utf-8")
+            ended = run([self._ptxas.path, *spelled, _PTX, "-o", _OBJECT], cwd=folder)
+            data = (folder / _OBJECT).read_bytes() if (folder / _OBJECT).exists() else b""
         output = _name_lines(ended.output)
         read = report.parse(output)
         if ended.code:
             raise failures.classify(ended.code, read.said, tool="ptxas", arch=arch, peak_kib=ended.peak_kib, ptx=ptx)
         if not data:
             raise failures.silent(tool="ptxas", arch=arch, output=read.said)
+        if wrong := _wrong(data, relocatable=relocatable):
+            msg = f"ptxas wrote an object that {wrong}"
+            raise ToolError(msg, arch=arch, output=read.said)
         if options.fail_on_spill and (spills := failures.spilled(read, arch=arch)):
             raise spills
         return Assembled(
@@ -105,32 +107,28 @@ class PtxasProvider:
         )
 
     def _clones(self) -> bool:
-        kept = self._facts / "ptxas" / f"{self.identity}.json" if self.identity else None
-        if kept and (known := _known(kept)) is not None:
-            return known
-        with tempfile.TemporaryDirectory(prefix="scons-gpu-") as folder:
-            ended = run([self._ptxas.path, "--help"], cwd=Path(folder))
-        clones = "--enable-func-clone-sc" in ended.output
-        if kept and ended.code == 0:
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(kept, json.dumps({"enable-func-clone-sc": clones}) + "\n")
-        return clones
+        path = self._ptxas.path
+        if not self.identity:
+            return _asked(path)["clones"] == "yes"
+        # The identity is part of what is asked: behind an unchanged wrapper there may be another ptxas.
+        kind = f"ptxas options {self.identity}"
+        return self._facts.learn(kind, path, files=lambda: [path], find_out=lambda _: _asked(path))["clones"] == "yes"
 
 
-def _known(kept: Path) -> bool | None:
-    """The kept answer; None where there is none that reads."""
-    try:
-        return bool(json.loads(kept.read_text(encoding="utf-8"))["enable-func-clone-sc"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+def _asked(ptxas: str) -> dict[str, str]:
+    with place() as folder:
+        ended = run([ptxas, "--help"], cwd=folder)
+    return {"clones": "yes" if "--enable-func-clone-sc" in ended.output else "no"}
 
 
-def _read(path: Path) -> bytes:
-    """What the tool wrote; nothing where it wrote nothing."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return b""
+def _wrong(data: bytes, *, relocatable: bool) -> str:
+    """What is wrong with an object; empty where it is what was asked for."""
+    head = cubin.head(data)
+    if isinstance(head, str):
+        return f"does not read: {head}"
+    if head.relocatable != relocatable:
+        return f"is {'not ' if relocatable else ''}relocatable"
+    return ""
 
 
 def _name_lines(output: str) -> str:

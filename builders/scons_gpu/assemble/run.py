@@ -8,16 +8,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scons_gpu.errors import ToolMissingError
+from scons_gpu.errors import ToolError, ToolMissingError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["Finished", "run"]
+__all__ = ["Finished", "place", "run"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,20 @@ class Finished:
     cpu: float
     peak_kib: int
     """Peak resident memory; 0 where it cannot be told."""
+
+
+@contextmanager
+def place() -> Iterator[Path]:
+    """A private folder to run a tool in, gone afterwards: a failing tool leaves an older output as it was, so there must be none.
+
+    What the system refuses meanwhile (a full disk) becomes a ToolError that names the place.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="scons-gpu-") as folder:
+            yield Path(folder)
+    except OSError as error:
+        msg = f"{error.filename or tempfile.gettempdir()}: {error.strerror or error}"
+        raise ToolError(msg, hint=f"tools run in {tempfile.gettempdir()}; TMPDIR names another place") from error
 
 
 def run(argv: Sequence[str], *, cwd: Path) -> Finished:

@@ -3,9 +3,9 @@
 The format is ELF64 with NVIDIA's own sections and attributes, which no public document defines. Each number below says where it comes
 from; the tests compare all of them with cuobjdump, for the older files of 12.9 (ABI version 7) and for those of 13.x (8).
 
-It is read with struct, not with pyelftools: an image of 300 kernels (1,514 sections, 1,512 symbols) takes pyelftools 0.25 s for sections and
-symbols alone and this reader 0.03 s for everything; one unit's object 5 ms and 0.3 ms. A link reads all of its objects and the image, within
-a budget of 0.35 s after one edit. The tests read the same files with both.
+It is read with struct, not with pyelftools: an image of 300 kernels (1,514 sections, 1,512 symbols) takes pyelftools 0.25 s for sections
+and symbols alone and this reader 0.03 s for everything; one unit's object takes 5 ms and 0.3 ms. A link reads all of its objects and the
+image, within a budget of 0.35 s after one edit. The tests read the same files with both.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class KernelResources:
     stack_bytes: int | None
     """Per thread, with what it calls: EIATTR_MIN_STACK_SIZE; the kernel's EIATTR_FRAME_SIZE in a relocatable object. None: recursion."""
     shared_bytes: int
-    """Static, per block: size of .nv.shared.K, without what the system reserves from sm_90 on. A whole object's is rounded up to 16."""
+    """Static, per block: size of .nv.shared.K, without what the system reserves from sm_90 on (1,024)."""
     constants: tuple[tuple[int, int], ...]
     """(bank, bytes) of .nv.constantN.K: 0 holds the parameters behind the driver's own part, 2 what the assembler put there."""
     max_threads: int | None
@@ -257,9 +257,7 @@ def _attributes(data: bytes, section: _Section) -> Iterator[tuple[int, bytes]]:
 
 
 def _kernels(file: _File, symbols: list[str], *, banks: dict[str, list[tuple[int, int]]], reserved: int) -> tuple[KernelResources, ...]:
-    shared = {
-        section.name.removeprefix(".nv.shared."): section.size for section in file.sections if section.name.startswith(".nv.shared.")
-    }
+    shared = {section.name.removeprefix(".nv.shared."): section.size for section in file.sections if section.name.startswith(".nv.shared.")}
     found = []
     for symbol in sorted(symbols):
         facts = file.of(symbol)
