@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from scons_gpu.errors import GpuError
@@ -84,7 +85,8 @@ def _llvm(llvm: str) -> dict[str, Any] | None:
     if not llvm:
         return None
     version, _, identity = llvm.partition(" ")
-    return {"path": "", "version": version, "identity": identity, "origin": "llvmlite"}
+    spec = find_spec("llvmlite")
+    return {"path": spec.origin if spec else "", "version": version, "identity": identity, "origin": "llvmlite"}
 
 
 def _architectures(toolchain: Toolchain) -> dict[str, list[str]]:
@@ -105,10 +107,7 @@ def _target(toolchain: Toolchain, target: Target) -> dict[str, Any]:
 
 def _verdict(toolchain: Toolchain, targets: Sequence[Target]) -> tuple[list[str], list[str]]:
     warnings: list[str] = []
-    problems: list[str] = []
-    for missing in ("ptxas", "nvlink", "fatbinary"):
-        if getattr(toolchain, missing) is None:
-            problems.append(f"{missing} was not found")
+    problems = [f"{name} was not found" for name in ("ptxas", "nvlink", "fatbinary") if getattr(toolchain, name) is None]
     try:
         warnings += versions.check(toolchain, targets)
     except GpuError as error:

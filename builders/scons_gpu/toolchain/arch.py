@@ -28,7 +28,7 @@ __all__ = ["GENERAL", "KNOWN", "Target", "parse"]
 _NAME = re.compile(r"(?P<kind>sm|compute)_(?P<number>\d+)(?P<suffix>[af]?)")
 _TOKEN = re.compile(
     r"(?:(?P<prefix>sm|compute)_?)?(?P<number>\d+(?:\.\d)?)(?P<suffix>[af]?)(?:-(?P<kind>real|virtual))?(?P<ptx>\+ptx)?",
-    re.IGNORECASE,
+    re.ASCII | re.IGNORECASE,
 )
 
 

@@ -45,14 +45,14 @@ def places(*, environ: Mapping[str, str], prefix: str, root: str, cuda_path: str
 
 
 def site_packages(prefix: str) -> tuple[Path, ...]:
-    """Where the wheels of the running Python lie; other versions' folders under the same prefix are not looked at."""
+    """Where the wheels of the running Python lie; other versions' folders under the same prefix are not looked at. At least one."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     folders = (f"lib/{version}/site-packages", f"lib64/{version}/site-packages", f"local/lib/{version}/dist-packages")
     found: dict[Path, Path] = {}
     for path in (Path(prefix, folder) for folder in folders):
         if path.is_dir():
             found.setdefault(path.resolve(), path)  # lib64 is often lib by another name
-    return tuple(found.values())
+    return tuple(found.values()) or (Path(prefix, folders[0]),)
 
 
 def _installation(origin: str, home: Path, *, given: bool = False) -> Place:
