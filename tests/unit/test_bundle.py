@@ -41,7 +41,8 @@ def test_two_objects_of_one_name_are_refused() -> None:
 
 
 def test_an_objects_name_is_its_key() -> None:
-    assert object_name(Path("/s/object/ab/abcd.cubin")) == "abcd"
+    assert object_name(Path("/s/object/ab/abcd.whole.cubin")) == "abcd"
+    assert object_name(Path("/s/ptx/ab/abcd.2.ptx")) == "abcd.2"
     assert object_name(Path("/s/object/ab/abcd.2.rel.cubin")) == "abcd.2"
 
 

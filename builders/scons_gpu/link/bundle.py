@@ -51,8 +51,11 @@ class Bundle:
 
 
 def object_name(path: Path) -> str:
-    """What the manifest calls the object in a file of the store: its key, with the `.2` of a collision if it has one."""
-    return path.name.removesuffix(".cubin").removesuffix(".rel")
+    """What the manifest calls the object in a file of the store: its key, with the `.2` of a collision if it has one.
+
+    A bundle's member for it is called so too, with the file's last suffix.
+    """
+    return path.name.removesuffix(path.suffix).removesuffix(".rel").removesuffix(".whole")
 
 
 def write_bundle(entries: Iterable[Entry], *, manifest: str) -> bytes:
