@@ -64,6 +64,16 @@ SAID: list[tuple[str, type[GpuError], str]] = [
         RegisterError,
         "registers",
     ),
+    (
+        "ptxas fatal   : (C7602) Insufficient registers (64) to compile instruction at line 138 in function wg. Try to compile with register target of 154 or higher.",
+        RegisterError,
+        "one instruction needs more than 64 registers: 154 at least",
+    ),
+    (
+        "nvlink error   : entry function 'lb' with max regcount of 64 calls function 'big' with regcount of 254",
+        RegisterError,
+        "its launch bounds leave 64 registers, and it calls big, which takes 254",
+    ),
     ("ptxas error   : too many registers", RegisterError, "registers"),
     ("ptxas PTX line 5; fatal   : Parsing error near '.noinline': syntax error", PtxSyntaxError, "does not accept the PTX"),
     ("ptxas PTX line 7; error   : Unknown symbol '%q'", PtxSyntaxError, "does not accept the PTX"),

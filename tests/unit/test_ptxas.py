@@ -15,6 +15,7 @@ from scons_gpu.errors import (
     LinkError,
     MissingSymbolError,
     PtxSyntaxError,
+    RegisterError,
     SpillError,
     ToolError,
     ToolKilledError,
@@ -208,6 +209,32 @@ def test_l10_spill_with_fail_on_spill(provider: PtxasProvider) -> None:
         provider.compile_relocatable(SPILLS, target=SM_75, options=AssembleOptions(fail_on_spill=True, maxrregcount=24))
     assert caught.value.kernel == "heavy(float*)"
     assert "bytes stored" in caught.value.what
+
+
+def test_l10_registers_that_do_not_suffice(provider: PtxasProvider) -> None:
+    names = ", ".join(f"%f{n}" for n in range(128))
+    loads = "\n".join(f"ld.global.f32 %f{n}, [%rd1+{4 * n}];" for n in range(128))
+    stores = "\n".join(f"st.global.f32 [%rd1+{4 * n}], %f{n};" for n in range(128))
+    multiply = f"wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {{{names}}}, %rd1, %rd1, 1, 1, 1, 0, 0;"
+    wait = "wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;"
+    body = f"{loads}\nwgmma.fence.sync.aligned;\n{multiply}\n{wait}\n{stores}"
+    ptx = kernel("_Z8multiplyPf", body, regs=" .reg .f32 %f<128>;", head=".version 8.0\n.target sm_90a\n.address_size 64\n")
+    with pytest.raises(RegisterError, match=r"one instruction needs more than 64 registers: \d+ at least") as caught:
+        provider.compile(ptx.replace(")\n{", ")\n.reqntid 1024\n{", 1), target=SM_90A, options=PLAIN)
+    assert caught.value.kernel == "multiply(float*)"
+
+
+def test_l10_a_callee_in_another_object_that_takes_more_than_the_launch_bounds_leave(
+    provider: PtxasProvider, save: Callable[..., LinkInput]
+) -> None:
+    call = "{ .param .b64 a; .param .b32 b; st.param.b64 [a], %rd1; call (b), big, (a); ld.param.b32 %r1, [b]; }"
+    caller = kernel("bounded", call, head=HEAD + ".extern .func (.param .b32 r) big(.param .b64 p);\n").replace(
+        ")\n{", ")\n.maxntid 1024\n{", 1
+    )
+    callee = SPILLS.replace(".visible .entry _Z5heavyPf(.param .u64 p)", ".visible .func (.param .b32 r) big(.param .b64 p)")
+    with pytest.raises(RegisterError, match="its launch bounds leave 64 registers, and it calls big, which takes") as caught:
+        provider.link([save("bounded", caller), save("big", callee)], target=SM_90, options=PLAIN)
+    assert caught.value.kernel == "bounded"
 
 
 def test_l10_syntax_names_the_kernel_and_no_temporary_file(provider: PtxasProvider) -> None:

@@ -27,11 +27,11 @@ def test_signal_is_a_negative_code(tmp_path: Path) -> None:
 
 
 def test_peak_is_the_tools_and_not_ours(tmp_path: Path) -> None:
-    ours = bytearray(200 << 20)
+    ours = bytearray(100 << 20)
     assert run(["/bin/true"], cwd=tmp_path).peak_kib == 0, "the kernel counts our memory before exec; that says nothing"
-    ended = run([sys.executable, "-c", "x = bytearray(500 << 20)"], cwd=tmp_path)
-    assert 500 << 10 < ended.peak_kib < 700 << 10
-    assert len(ours) == 200 << 20
+    ended = run([sys.executable, "-c", "x = bytearray(250 << 20)"], cwd=tmp_path)
+    assert 250 << 10 < ended.peak_kib < 350 << 10
+    assert len(ours) == 100 << 20
 
 
 def test_missing_tool(tmp_path: Path) -> None:

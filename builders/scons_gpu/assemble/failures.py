@@ -154,6 +154,20 @@ def _registers(ended: _Ended, _: re.Match[str]) -> GpuError:
     return RegisterError(msg, kernel=_kernel(ended), arch=ended.arch, output=ended.output, hint=hint)
 
 
+def _insufficient(ended: _Ended, found: re.Match[str]) -> GpuError:
+    given, function, needed = found.groups()
+    msg = f"one instruction needs more than {given} registers" + (f": {needed} at least" if needed else "")
+    hint = "raise GPU_MAXRREGCOUNT or the launch bounds"
+    return RegisterError(msg, kernel=_readable(function), arch=ended.arch, output=ended.output, hint=hint)
+
+
+def _callee(ended: _Ended, found: re.Match[str]) -> GpuError:
+    kernel, given, callee, needed = found.groups()
+    msg = f"its launch bounds leave {given} registers, and it calls {_readable(callee)}, which takes {needed}"
+    hint = f"compile the source of {_readable(callee)} with GPU_MAXRREGCOUNT={given}, or define it in the kernel's source"
+    return RegisterError(msg, kernel=_readable(kernel), arch=ended.arch, output=ended.output, hint=hint)
+
+
 def _undefined(ended: _Ended, _: re.Match[str]) -> GpuError:
     names = sorted({name for found in _UNDEFINED.finditer(ended.output) for name in found.groups() if name})
     msg = f"nobody defines {', '.join(_readable(name) for name in names)}"
@@ -187,6 +201,8 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[_Ended, re.Match[str]], GpuError]
     (_REQUIRES, _lacks),
     (_NOT_ON, _lacks),
     (re.compile(r"'([^']+)'[^\n]*? requires PTX ISA \.version ([\d.]+)"), _isa),
+    (re.compile(r"Insufficient registers \((\d+)\)[^\n]* in function ([\w$]+)(?:[^\n]*register target of (\d+))?"), _insufficient),
+    (re.compile(r"entry function '([^']+)' with max regcount of (\d+) calls function '([^']+)' with regcount of (\d+)"), _callee),
     (re.compile(r"[Rr]egisters? allocation failed|too many registers|[Uu]nable to allocate registers"), _registers),
     (_UNDEFINED, _undefined),
     (re.compile(r"Multiple definition of '([^']+)'"), _multiple),
