@@ -255,6 +255,8 @@ def test_a_rename_onto_a_taken_name_is_an_error() -> None:
     text = HEAD + "@a = addrspace(1) global i32 1\n@b = addrspace(1) global i32 2\n"
     with pytest.raises(GpuError, match="b is taken"):
         ptx(text, renames={"a": "b"})
+    with pytest.raises(GpuError, match="no name in PTX"):
+        ptx(text, renames={"a": "a.2"})  # LLVM would print it, ptxas not read it
 
 
 @pytest.mark.parametrize("text", ["define broken", HEAD + "define void @f() {\n  %x = add i32 %y, 1\n  ret void\n}\n"])

@@ -17,7 +17,8 @@ _WORDS = re.compile(
     r"^(?:LLVM ERROR|error|fatal error): (?:<unknown>:0:0: in function (?P<function>\S+) [^:]*: )?(?P<what>.+)$", re.MULTILINE
 )
 _TOO_OLD = re.compile(
-    r"requires? .*(?:sm_\d|PTX)|(?:PTX|sm_\d+).*(?:or (?:newer|higher|above)|>=|introduced)|unsupported cmpxchg|not supported on|does not support target"
+    r"requires? .*(?:sm_\d|PTX)|(?:PTX|sm_\d+).*(?:or (?:newer|higher|above)|>=|introduced)"
+    r"|unsupported cmpxchg|not supported on|does not support target"
 )
 
 
@@ -34,12 +35,13 @@ class Need:
 NEEDS = (
     Need("llvm.nvvm.barrier.cluster.", "barrier.cluster", "sm_90"),
     Need("llvm.nvvm.read.ptx.sreg.cluster", "%cluster special registers", "sm_90"),
-    Need("llvm.nvvm.read.ptx.sreg.nclusterid", "%cluster special registers", "sm_90"),
     Need("llvm.nvvm.is_explicit_cluster", "%is_explicit_cluster", "sm_90"),
     Need("llvm.nvvm.mapa", "mapa", "sm_90"),
     Need("llvm.nvvm.getctarank", "getctarank", "sm_90"),
     Need("llvm.nvvm.cp.async.bulk.", "cp.async.bulk", "sm_90"),
     Need("llvm.nvvm.fence.proxy.", "fence.proxy", "sm_90"),
+    Need("llvm.nvvm.fence.sc.cluster", "fence.sc.cluster", "sm_90"),
+    Need("llvm.nvvm.tensormap.replace.", "tensormap.replace", "sm_90a"),
     Need("llvm.nvvm.elect.sync", "elect.sync", "sm_90"),
     Need("llvm.nvvm.griddepcontrol.", "griddepcontrol", "sm_90"),
     Need("llvm.nvvm.setmaxnreg.", "setmaxnreg", "sm_90a"),
@@ -77,14 +79,26 @@ def _refusal(words: str, function: str, said: str, arch: str) -> GpuError:
     match = _SELECT.search(words)
     kernel = function or (found[1] if (found := _FUNCTION.search(said)) else "")
     if match and match["intrinsic"]:
-        need = _need(match["intrinsic"])
-        known = f"{match['intrinsic']} ({need.instruction}) needs {need.arch}" if need else f"{match['intrinsic']} does not exist there"
-        msg = f"{known}; LLVM cannot select it"
-        hint = f"build this source for {need.arch}, or leave the instruction out below it" if need else ""
-        return UnsupportedArchError(msg, kernel=kernel, arch=arch, hint=hint)
+        return _lacking(match["intrinsic"], kernel, arch)
     if match or _TOO_OLD.search(words):
         return UnsupportedArchError("uses what this architecture or PTX version lacks", kernel=kernel, arch=arch, output=condense(said))
     return ToolError("LLVM does not lower this unit", kernel=kernel, arch=arch, output=condense(said))
+
+
+def _lacking(intrinsic: str, kernel: str, arch: str) -> GpuError:
+    need = _need(intrinsic)
+    if need is None or _reaches(arch, need.arch):
+        return UnsupportedArchError(f"{intrinsic} does not exist for this architecture and PTX version", kernel=kernel, arch=arch)
+    msg = f"{intrinsic} ({need.instruction}) needs {need.arch}"
+    return UnsupportedArchError(
+        msg, kernel=kernel, arch=arch, hint=f"build this source for {need.arch}, or keep the instruction out below it"
+    )
+
+
+def _reaches(arch: str, needed: str) -> bool:
+    """Whether an architecture is not the reason: then the PTX version is, or LLVM."""
+    numbers = [int(found[0]) if (found := re.search(r"\d+", name)) else 0 for name in (arch, needed)]
+    return numbers[0] >= numbers[1] and (needed[-1].isdigit() or not arch[-1:].isdigit())
 
 
 def _need(intrinsic: str) -> Need | None:

@@ -47,6 +47,7 @@ _FLUSH_FLAG = '!llvm.module.flags = !{!0}\n!0 = !{i32 4, !"nvvm-reflect-ftz", i3
 _FLUSH = '"denormal-fp-math-f32"="preserve-sign,preserve-sign"'
 _SPOKEN = '"denormal-fp-math-f32"'
 _CALL = re.compile(r"(^\t[{}] // callseq |^\tprototype_(?=\d+ : )|, prototype_(?=\d+;$))(\d+)", re.MULTILINE)
+_IDENTIFIER = re.compile(r"[A-Za-z][\w$]*|[_$%][\w$]+", re.ASCII)
 _QUOTED = re.compile(r'"[^"]*"')
 
 
@@ -171,6 +172,9 @@ def _rename(module: Any, renames: Mapping[str, str]) -> None:  # noqa: ANN401
     for number, (symbol, _) in enumerate(found):
         symbol.name = f"scons-gpu.renamed.{number}"
     for symbol, new in found:
+        if not _IDENTIFIER.fullmatch(new):
+            msg = f"{new} is no name in PTX"
+            raise GpuError(msg, hint="this is a bug in the plan")
         symbol.name = new
         if symbol.name != new:
             msg = f"{new} is taken: the slice has a symbol of that name already"

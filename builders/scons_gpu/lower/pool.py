@@ -72,7 +72,7 @@ class Pool:
             raise
         if answer is None:
             self._drop(worker)
-            raise worker.obituary(str(arguments.get("arch", "")))
+            raise worker.obituary(str(arguments.get("arch", ""))).at(source=str(arguments.get("source", "")))
         if answer.pop("rss_kib") > RECYCLE_KIB:
             self._drop(worker)
         else:
@@ -98,8 +98,12 @@ class Pool:
 
     def _take(self) -> _Worker:
         """The worker that was idle last, so that those which are not needed any more stay cold; or a new one."""
-        with self._lock:
-            return self._idle.pop() if self._idle else self._start()
+        while True:
+            with self._lock:
+                worker = self._idle.pop() if self._idle else self._start()
+            if worker.alive():
+                return worker
+            self._drop(worker)  # somebody killed it while it had nothing to do
 
     def _start(self) -> _Worker:
         if not self._all:
@@ -133,6 +137,10 @@ class _Worker:
         self._ending = threading.Lock()
         self._peak_kib = 0
         self._words = ""
+
+    def alive(self) -> bool:
+        """Whether the process is still there; leaves it to `end` to wait for it."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any] | None:
         """The answer, or None if the worker died over it."""
