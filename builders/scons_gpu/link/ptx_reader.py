@@ -18,8 +18,9 @@ NAME = r"(?<![\w$.%])[A-Za-z_$][\w$]*"
 """A name that is neither a register, a directive or modifier, nor the tail of a number such as 0f3F800000."""
 
 _BLANK = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
-_MARK = re.compile(SKIP + r"|[{};]", re.DOTALL)
-_BRACE = re.compile(SKIP + r"|[{}]", re.DOTALL)
+# Each branch starts with a letter of its own: `re` then looks for first letters alone, which is much faster.
+_MARK = re.compile(SKIP + r"|\{|\}|;", re.DOTALL)
+_BRACE = re.compile(SKIP + r"|\{|\}", re.DOTALL)
 _COMMENT = re.compile(r'(?P<comment>//[^\n]*|/\*.*?\*/)|"[^"\n]*"', re.DOTALL)
 # The directives that no semicolon ends.
 _LINE = re.compile(
