@@ -23,7 +23,10 @@ __all__ = ["PtxPart", "merge_ptx"]
 
 # Every branch of the patterns that go over all text starts with a letter of its own: only then does `re` look for first letters, which
 # is five times as fast.
-_LOC = r"\.loc(?P<gap>\s+)(?P<file>\d+)(?P<line>\s+\d+\s+\d+)(?:(?:\s*,\s*function_name\s+[\w$]+(?:\s*\+\s*\d+)?)?\s*,\s*inlined_at(?:\s+\d+){3})?"
+_LOC = (
+    r"\.loc(?P<gap>\s+)(?P<file>\d+)(?P<line>\s+\d+\s+\d+)"
+    r"(?:(?:\s*,\s*function_name\s+[\w$]+(?:\s*\+\s*\d+)?)?\s*,\s*inlined_at(?:\s+\d+){3})?"
+)
 _WORD = re.compile(r"[\w$.%]")
 _ARRAY = re.compile(r"\.extern\s+\.shared\s+(?P<modifiers>.*?)(?P<type>\.[a-z]+\d+)\s+[\w$]+\s*(?P<sizes>(?:\[\d*\]\s*)*);")
 _ALIGN = re.compile(r"\.align\s+(\d+)")
