@@ -1,4 +1,4 @@
-"""What `compare` reads from a cubin: kernels with what the loader is told of them, their machine code, and what addresses in it stand for.
+"""What `compare` reads from a cubin: kernels with what the loader is told of them, machine code, and what addresses in it stand for.
 
 Section and attribute names are those that `cuobjdump -elf` prints; attribute numbers were read off the same output beside the raw bytes.
 """
@@ -48,7 +48,7 @@ def stem(name: str) -> str:
 
 @dataclass(frozen=True)
 class Contract:
-    """What was promised of a kernel, and what a loader holds a launch against: parameters, launch bounds, clusters. Must never differ."""
+    """What was promised of a kernel, and what a loader holds a launch against: parameters, launch bounds, clusters. Never differs."""
 
     fields: tuple[tuple[str, tuple[bytes, ...]], ...]
 
@@ -155,10 +155,23 @@ class Cubin:
 
     def constant(self, offset: int) -> Place | None:
         """What lies at an offset of constant bank 3."""
-        for symbol in self._symbols:
-            if symbol.section == _CONSTANT3 and symbol.kind == _OBJECT and symbol.value <= offset < symbol.value + symbol.size:
+        for symbol in self._bank3:
+            if symbol.value <= offset < symbol.value + symbol.size:
                 return Place(what=self._content(symbol), name=symbol.name, bytes=offset - symbol.value)
         return None
+
+    def constants(self, name: str) -> Place | None:
+        """What a symbol of constant bank 3 holds; `bytes` is its offset in the bank."""
+        return next((Place(what=self._content(one), name=name, bytes=one.value) for one in self._bank3 if one.name == name), None)
+
+    def alike(self, what: str) -> tuple[Place, ...]:
+        """Every symbol of constant bank 3 that holds `what`; `bytes` is its offset in the bank."""
+        found = (Place(what=self._content(one), name=one.name, bytes=one.value) for one in self._bank3)
+        return tuple(place for place in found if place.what == what)
+
+    @cached_property
+    def _bank3(self) -> tuple[_Symbol, ...]:
+        return tuple(symbol for symbol in self._symbols if symbol.section == _CONSTANT3 and symbol.kind == _OBJECT)
 
     def slot(self, offset: int) -> Place | None:
         """What the address at an offset of constant bank 4 leads to."""
@@ -213,20 +226,22 @@ class Cubin:
     def _target(self, relocation: _Relocation, depth: int = 0) -> Place:
         symbol = self._symbols[relocation.symbol]
         if symbol.kind == _FUNC or symbol.section.startswith(".text."):
-            return Place(what="function", name=symbol.name or symbol.section.removeprefix(".text."), bytes=relocation.addend, function=True)
+            name = symbol.name.removeprefix(".text.") or symbol.section.removeprefix(".text.")
+            return Place(what="function", name=name, bytes=relocation.addend, function=True)
         return Place(what=self._content(symbol, depth), name=symbol.name, bytes=relocation.addend)
 
     def _content(self, symbol: _Symbol, depth: int = 0) -> str:
-        """Space, length and initial value, with what the value points to: two objects of one content are one to a kernel that only reads."""
+        """Space, length and initial value with what it points to: objects of one content are one to a kernel that only reads."""
         data = self.sections.get(symbol.section, b"")[symbol.value : symbol.value + symbol.size]
         inside = [one for one in self._of(symbol.section) if symbol.value <= one.offset < symbol.value + symbol.size]
-        if depth > 8:  # a list that points to itself
-            inside = []
-        targets = [(one.offset - symbol.value, one.type, self._target(one, depth + 1)) for one in sorted(inside, key=lambda one: one.offset)]
-        leads = [(offset, kind, target.what if not target.function else target.name, target.bytes) for offset, kind, target in targets]
+        leads = [] if depth > 8 else sorted(self._lead(one, symbol, depth) for one in inside)  # a list may point to itself
         digest = hashlib.sha256(data.rstrip(b"\0") + repr(leads).encode()).hexdigest()[:16]
-        space = "constant" if symbol.section.startswith(".nv.constant") else "global" if symbol.section.startswith(".nv.global") else symbol.section
+        space = next((name for name in ("constant", "global") if symbol.section.startswith(f".nv.{name}")), symbol.section)
         return f"{space}:{symbol.size}:{digest}"
+
+    def _lead(self, relocation: _Relocation, symbol: _Symbol, depth: int) -> tuple[int, int, str, int]:
+        target = self._target(relocation, depth + 1)
+        return relocation.offset - symbol.value, relocation.type, target.name if target.function else target.what, target.bytes
 
 
 def _symbols(table: bytes, strings: bytes, names: list[str]) -> list[_Symbol]:

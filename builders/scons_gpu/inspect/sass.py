@@ -1,4 +1,8 @@
-"""Whether two functions' machine code is the same, and in which sense: told instruction by instruction on bytes, and on `nvdisasm`'s reading where bytes differ."""
+"""Whether two functions' machine code is the same: told instruction by instruction, on bytes, and on nvdisasm's reading where they differ.
+
+Bytes alone do not tell: equal bytes may load from one offset of two banks that hold different tables, and different bytes may load the
+same table from where it happens to lie. So every address that can be told (constant banks 3 and 4, what a linker puts in) is looked up.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,7 +105,8 @@ def _code(cubin: Cubin, data: dict[str, object]) -> Code:
     if len(listed) * _BYTES != len(text):
         msg = f"nvdisasm shows {len(listed)} instructions in {len(text)} bytes of {name}"
         raise ToolError(msg)
-    return Code(name=name, instructions=tuple(_instruction(one, index * _BYTES, text, links) for index, one in enumerate(listed)), literals=cubin.literals(name))
+    instructions = tuple(_instruction(one, index * _BYTES, text, links) for index, one in enumerate(listed))
+    return Code(name=name, instructions=instructions, literals=cubin.literals(name))
 
 
 def _instruction(data: dict[str, object], offset: int, text: bytes, links: Mapping[int, tuple[tuple[int, Place], ...]]) -> Instruction:
@@ -116,27 +121,36 @@ def _instruction(data: dict[str, object], offset: int, text: bytes, links: Mappi
     )
 
 
-def relate(mine: Program, name: str, theirs: Program, other: str, *, state: frozenset[str] = frozenset()) -> str:
-    """IDENTICAL, PLACED (the same but for where constants and variables lie, each pair of which holds the same) or DIFFERENT; functions that are called count in.
+def relate(  # noqa: PLR0913 - two functions, and what is known of names
+    mine: Program,
+    name: str,
+    theirs: Program,
+    other: str,
+    *,
+    state: frozenset[str] = frozenset(),
+    tables: tuple[str, ...] = (),
+) -> str:
+    """IDENTICAL, PLACED (the same but for where constants lie, each pair of which holds the same) or DIFFERENT. What is called counts in.
 
-    `state` names variables whose content may change, so that only equal names are equal.
+    `state` names variables whose content may change, so that only equal names are equal. `tables` names what `mine` reads of constant
+    memory: an address put together in registers does not show where it leads, so each table that lies elsewhere in `theirs` must account
+    for an instruction that differs, and one that lies nowhere is a difference.
     """
+    pair = _Pair(mine.cubin, theirs.cubin, state)
     seen: set[tuple[str, str]] = set()
     waiting, result = [(name, other)], IDENTICAL
     while waiting:
-        pair = waiting.pop()
-        if pair in seen:
+        names = waiting.pop()
+        if names in seen:
             continue
-        seen.add(pair)
-        left, right = mine.functions.get(pair[0]), theirs.functions.get(pair[1])
-        if left is None or right is None:
-            return DIFFERENT
-        one = _relate(_Pair(mine.cubin, left, theirs.cubin, right, state))
-        if one == DIFFERENT:
+        seen.add(names)
+        left, right = mine.functions.get(names[0]), theirs.functions.get(names[1])
+        one = DIFFERENT if left is None or right is None else _relate(pair, left, right)
+        if left is None or right is None or one == DIFFERENT:
             return DIFFERENT
         result = PLACED if PLACED in {one, result} else IDENTICAL
         waiting += _calls(left, right)
-    return result
+    return result if all(pair.accounted(table) for table in tables) else DIFFERENT
 
 
 def _calls(left: Code, right: Code) -> Iterator[tuple[str, str]]:
@@ -146,53 +160,84 @@ def _calls(left: Code, right: Code) -> Iterator[tuple[str, str]]:
                 yield mine.name, theirs.name
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Pair:
-    """Two functions side by side, and what is known of the names in them."""
+    """Two cubins side by side, and what is known of the names in them."""
 
     mine: Cubin
-    left: Code
     theirs: Cubin
-    right: Code
     state: frozenset[str]
+    moved: set[tuple[int, int]] = field(default_factory=set)
+    """Offsets in bank 3 that stand in for one another."""
 
     def same(self, one: Place | None, two: Place | None) -> bool:
         """Whether two addresses lead to the same: equal content, and for variables the same name too."""
         if one is None or two is None or one.bytes != two.bytes or one.function != two.function:
             return False
-        if one.function:
-            return True  # the functions themselves are related in turn
+        return one.function or self._alike(one, two)  # functions are related in turn
+
+    def _alike(self, one: Place, two: Place) -> bool:
         variable = one.name in self.state or two.name in self.state
         return one.what == two.what and (not variable or stem(one.name) == stem(two.name))
 
+    def same_offset(self, mine: int, theirs: int) -> bool:
+        """Whether two offsets in bank 3 lead to the same."""
+        same = self.same(self.mine.constant(mine), self.theirs.constant(theirs))
+        if same and mine != theirs:
+            self.moved.add((mine, theirs))
+        return same
 
-def _relate(pair: _Pair) -> str:
-    left, right = pair.left, pair.right
+    def same_constant(self, mine: tuple[int, str, int], theirs: tuple[int, str, int]) -> bool:
+        """Whether two uses of a constant bank, as `_constants` gives them, lead to the same."""
+        (bank, register, offset), (other_bank, other_register, other_offset) = mine, theirs
+        if bank != other_bank or bool(register) != bool(other_register):
+            return False
+        if bank == 4:
+            return self.same(self.mine.slot(offset), self.theirs.slot(other_offset))
+        # with a register the base may lie in that; then `accounted` has the last word
+        return bool(register and offset == other_offset) or self.same_offset(offset, other_offset)
+
+    def accounted(self, table: str) -> bool:
+        """Whether a table that is read lies at one offset in both, or its move shows in the code."""
+        here = self.mine.constants(table)
+        if here is None:
+            return True  # the assembler had no use for it
+        there = [place for place in self.theirs.alike(here.what) if self._alike(here, place)]
+        if any(place.bytes == here.bytes for place in there):
+            return True
+        moved = [self.mine.constant(mine) for mine, _ in self.moved]
+        return bool(there) and any(place is not None and place.name == table for place in moved)
+
+
+def _relate(pair: _Pair, left: Code, right: Code) -> str:
     if len(left.instructions) != len(right.instructions) or left.literals != right.literals:
         return DIFFERENT
     result = IDENTICAL
     for one, two in zip(left.instructions, right.instructions, strict=True):
-        kind = _relate_instructions(pair, one, two)
+        kind = _relate_instructions(pair, (left, one), (right, two))
         if kind == DIFFERENT:
             return DIFFERENT
         result = PLACED if PLACED in {kind, result} else IDENTICAL
     return result
 
 
-def _relate_instructions(pair: _Pair, one: Instruction, two: Instruction) -> str:
+def _relate_instructions(pair: _Pair, here: tuple[Code, Instruction], there: tuple[Code, Instruction]) -> str:
+    (left, one), (right, two) = here, there
+    mine, theirs = _plain(left, one), _plain(right, two)
     if one.links or two.links:
-        same = [kind for kind, _ in one.links] == [kind for kind, _ in two.links]
-        same = same and all(pair.same(mine, theirs) for (_, mine), (_, theirs) in zip(one.links, two.links, strict=True))
-        return IDENTICAL if same and _LINK.sub("@", _plain(pair.left, one)) == _LINK.sub("@", _plain(pair.right, two)) else DIFFERENT
-    constants = list(zip(_constants(one), _constants(two), strict=False))
-    if one.raw == two.raw and all(_same_constant(pair, mine, theirs) for mine, theirs in constants):
-        return IDENTICAL
-    mine, theirs = _plain(pair.left, one), _plain(pair.right, two)
-    if mine == theirs and not constants and one.flow:
-        return IDENTICAL  # a call or return whose printed target is the same function
-    if len(_constants(one)) != len(_constants(two)) or not all(_same_constant(pair, left, right) for left, right in constants):
+        return IDENTICAL if _same_links(pair, one, two) and _LINK.sub("@", mine) == _LINK.sub("@", theirs) else DIFFERENT
+    constants, others = _constants(one), _constants(two)
+    if len(constants) != len(others) or not all(map(pair.same_constant, constants, others)):
         return DIFFERENT
+    if one.raw == two.raw or (one.flow and mine == theirs):
+        return IDENTICAL  # the bytes of a call differ where the printed target is the same function
     return PLACED if _same_but_addresses(pair, _CONSTANT.sub(_without_offset, mine), _CONSTANT.sub(_without_offset, theirs)) else DIFFERENT
+
+
+def _same_links(pair: _Pair, one: Instruction, two: Instruction) -> bool:
+    if [kind for kind, _ in one.links] != [kind for kind, _ in two.links]:
+        return False
+    return all(pair.same(mine, theirs) for (_, mine), (_, theirs) in zip(one.links, two.links, strict=True))
 
 
 def _same_but_addresses(pair: _Pair, mine: str, theirs: str) -> bool:
@@ -201,7 +246,7 @@ def _same_but_addresses(pair: _Pair, mine: str, theirs: str) -> bool:
         return False
     numbers = zip(_NUMBER.findall(mine), _NUMBER.findall(theirs), strict=True)
     unequal = [(int(left, 16), int(right, 16)) for left, right in numbers if left != right]
-    return all(pair.same(pair.mine.constant(left), pair.theirs.constant(right)) for left, right in unequal)
+    return all(pair.same_offset(left, right) for left, right in unequal)
 
 
 def _constants(one: Instruction) -> list[tuple[int, str, int]]:
@@ -223,17 +268,6 @@ def _without_offset(match: re.Match[str]) -> str:
     return f"c[{bank}][{register}]"
 
 
-def _same_constant(pair: _Pair, mine: tuple[int, str, int], theirs: tuple[int, str, int]) -> bool:
-    (bank, register, offset), (other_bank, other_register, other_offset) = mine, theirs
-    if bank != other_bank or bool(register) != bool(other_register):
-        return False
-    if bank == 4:
-        return pair.same(pair.mine.slot(offset), pair.theirs.slot(other_offset))
-    if register and offset == other_offset:
-        return True  # the base lies in the register; whoever put it there is compared where that stands
-    return pair.same(pair.mine.constant(offset), pair.theirs.constant(other_offset))
-
-
 def _plain(code: Code, one: Instruction) -> str:
     """Printed text with this function's own name and its copies of shared routines told by role."""
     text = _CLONE.sub("$__internal_$", one.text)
@@ -241,7 +275,7 @@ def _plain(code: Code, one: Instruction) -> str:
 
 
 def same_work(mine: Program, name: str, theirs: Program, other: str) -> bool:
-    """Whether two functions hold the same instructions in whatever order and registers: opcodes, modifiers, predicates' signs and immediates as a multiset."""
+    """Whether two functions hold the same instructions in whatever order and registers: a multiset, immediates and modifiers included."""
     left, right = mine.functions.get(name), theirs.functions.get(other)
     if left is None or right is None or left.literals != right.literals:
         return False

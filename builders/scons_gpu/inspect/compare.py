@@ -1,0 +1,248 @@
+"""Holds a build against the undivided one, kernel by kernel: machine code, resources and promises. docs/compare.md explains the classes."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from scons_gpu.errors import DamagedError, GpuError, UsageError
+from scons_gpu.inspect.cubin import Cubin, stem
+from scons_gpu.inspect.reference import BuildOptions, Reference, Tools
+from scons_gpu.inspect.sass import disassemble
+from scons_gpu.inspect.verdict import CLASSES, Built, Judge, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from typing_extensions import Self
+
+    from scons_gpu.inspect.sass import Program
+
+__all__ = ["CLASSES", "Compared", "Report", "compare"]
+
+SCHEMA = "scons-gpu/compare/1"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One kernel of one module and architecture, and how it relates to the undivided build's."""
+
+    module: str
+    arch: str
+    kernel: str
+    readable: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Report:
+    """All kernels that were looked at."""
+
+    program: str
+    kernels: tuple[Compared, ...]
+    notes: tuple[str, ...] = ()
+    """What was left out, and why."""
+
+    @property
+    def different(self) -> tuple[Compared, ...]:
+        """The kernels that make the command fail."""
+        return tuple(one for one in self.kernels if one.verdict.kind == CLASSES[-1])
+
+    def counts(self, module: str = "") -> dict[str, int]:
+        """Kernels by class, of one module or of all."""
+        counted = Counter(one.verdict.kind for one in self.kernels if module in {"", one.module})
+        return {kind: counted[kind] for kind in CLASSES}
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {
+            "schema": SCHEMA,
+            "program": self.program,
+            "counts": self.counts(),
+            "kernels": [_flat(one) for one in self.kernels],
+            "notes": list(self.notes),
+        }
+
+
+def _flat(one: Compared) -> dict[str, Any]:
+    fields = asdict(one)
+    return {**fields, **fields.pop("verdict")}
+
+
+@dataclass
+class _Module:
+    """One module of the manifest for one architecture."""
+
+    name: str
+    arch: str
+    data: dict[str, Any]
+    folder: Path
+    """Where the manifest lies; its paths are relative to that."""
+    stem: str
+
+    def sources(self) -> tuple[str, ...]:
+        """Its sources' IR: what the manifest lists, else what lies in the module's folder."""
+        listed = (self.data.get("ir") or {}).get(self.arch)
+        if listed is not None:
+            return tuple(str(self.folder / name) for name in listed)
+        pattern = re.compile(rf".+\.{re.escape(self.arch)}(?:\.[0-9a-f]{{6}})?\.ll")
+        there = sorted(path for path in (self.folder / self.stem / self.name).glob("*.ll") if pattern.fullmatch(path.name))
+        if not there:
+            msg = f"the module's IR is not in {self.folder / self.stem / self.name}"
+            raise UsageError(msg, module=self.name, arch=self.arch, hint="build the program again: compare reads what the front end wrote")
+        return tuple(map(str, there))
+
+    def private_state(self) -> tuple[str, ...]:
+        """Names in the source of private variables that the image shows under another name."""
+        symbols = [str(state["symbol"]) for state in self.data.get("state", ())]
+        return tuple(sorted({stem(symbol) for symbol in symbols if stem(symbol) != symbol}))
+
+    def state(self) -> frozenset[str]:
+        """Every state symbol, as the image has it and as the source has it."""
+        symbols = {str(state["symbol"]) for state in self.data.get("state", ())}
+        return frozenset(symbols | {stem(symbol) for symbol in symbols})
+
+
+def compare(manifest: Path, *, tools: Tools, arch: str = "", kernel: str = "", told: Callable[[str], None] = lambda _: None) -> Report:
+    """Builds every module of the manifest undivided and compares. `arch` and `kernel` (symbol or part of the readable name) narrow that.
+
+    Raises UsageError for a manifest that is none, GpuError where a reference cannot be built.
+    """
+    data = _read(manifest)
+    compared: list[Compared] = []
+    notes: list[str] = []
+    for module in _modules(data, manifest, arch=arch, notes=notes):
+        wanted = _wanted(module, kernel)
+        if not wanted:
+            continue
+        told(f"{module.name} ({module.arch})")
+        try:
+            compared += _compare_module(module, wanted, options=_options(data, module.arch), tools=tools, all_wanted=not kernel)
+        except GpuError as error:
+            raise error.at(module=module.name, arch=module.arch) from None
+    return Report(program=str(data.get("program", "")), kernels=tuple(compared), notes=tuple(notes))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        msg = f"{path}: cannot be read: {error.strerror}"
+        raise UsageError(msg) from None
+    except ValueError as error:
+        msg = f"{path}: not JSON: {error}"
+        raise UsageError(msg) from None
+    if not isinstance(data, dict) or not str(data.get("schema", "")).startswith("scons-gpu/manifest/"):
+        msg = f"{path}: not a manifest of scons-gpu"
+        raise UsageError(msg, hint="name the .json file that env.GpuProgram makes")
+    return data
+
+
+def _modules(data: dict[str, Any], manifest: Path, *, arch: str, notes: list[str]) -> Iterator[_Module]:
+    known = [str(name) for name in data.get("archs", ())]
+    if arch and arch not in known:
+        msg = f"{manifest}: has no {arch}; it has {', '.join(known) or 'none'}"
+        raise UsageError(msg)
+    for name, module in sorted(data["modules"].items()):
+        for one in known:
+            if arch in {"", one} and module.get("kernels"):
+                if one.startswith("compute_"):
+                    notes.append(f"{name} ({one}): PTX, which the driver assembles; not compared")
+                else:
+                    yield _Module(name=name, arch=one, data=module, folder=manifest.parent, stem=manifest.stem)
+
+
+def _wanted(module: _Module, name: str) -> dict[str, Any]:
+    kernels = {symbol: one for symbol, one in sorted(module.data["kernels"].items()) if module.arch in one["archs"]}
+    return {symbol: one for symbol, one in kernels.items() if name in {"", symbol} or name in str(one.get("readable", ""))}
+
+
+def _options(data: dict[str, Any], arch: str) -> BuildOptions:
+    """From the manifest's "options"; what it does not say is the default."""
+    options = dict(data.get("options") or {})
+    ptx = options.get("ptx") or {}
+    if arch not in ptx:
+        msg = f"the manifest does not say which PTX version {arch} was built with"
+        raise UsageError(msg, hint="build the program again with this version of scons-gpu")
+    flags = {name: bool(options.get(name, False)) for name in ("ftz", "fast_math", "debug", "lineinfo")}
+    return BuildOptions(
+        ptx=int(ptx[arch]),
+        opt=int(options.get("opt", 3)),
+        maxrregcount=options.get("maxrregcount"),
+        ptxas_flags=tuple(options.get("ptxas_flags", ())),
+        **flags,
+    )
+
+
+def _compare_module(
+    module: _Module, wanted: Mapping[str, Any], *, options: BuildOptions, tools: Tools, all_wanted: bool
+) -> Iterator[Compared]:
+    reference = Reference(sources=module.sources(), arch=module.arch, options=options, tools=tools)
+    built = {one.symbol: one for one in _built(module, wanted, tools=tools)}
+    linked = bool((module.data.get("images") or {}).get(module.arch))
+    judge = Judge(reference=reference, private=module.private_state(), state=module.state(), linked=linked)
+    more = set(reference.whole.cubin.kernels) - set(wanted) if all_wanted else set()
+    for symbol in sorted({*built, *more}):
+        one = built.get(symbol)
+        readable = one.readable if one else symbol
+        yield Compared(module=module.name, arch=module.arch, kernel=symbol, readable=readable, verdict=judge.verdict(symbol, one))
+
+
+def _built(module: _Module, wanted: Mapping[str, Any], *, tools: Tools) -> Iterator[Built]:
+    """The kernels of the module's image, or of the whole objects in its bundle."""
+    image = (module.data.get("images") or {}).get(module.arch)
+    units: dict[str, list[str]] = {}
+    for symbol, one in sorted(module.data["kernels"].items()):
+        units.setdefault(str(one["archs"].get(module.arch, {}).get("unit") or symbol), []).append(symbol)
+    mates = {symbol: tuple(unit) for unit in units.values() for symbol in unit}
+    with _Programs(module, str(image["file"]) if image else "", tools.nvdisasm) as programs:
+        for symbol, one in wanted.items():
+            of_arch = one["archs"][module.arch]
+            yield Built(
+                symbol=symbol,
+                readable=str(one["readable"]),
+                program=programs.of(str(of_arch.get("object"))),
+                entry=symbol if image else str(of_arch.get("entry") or symbol),
+                mates=mates[symbol],
+                spill_bytes=of_arch.get("spill_bytes"),
+            )
+
+
+class _Programs:
+    """A module's image, or the objects of its bundle by key, each read and disassembled once."""
+
+    def __init__(self, module: _Module, image: str, nvdisasm: str) -> None:
+        self._path = module.folder / (image or str(module.data.get("bundle")))
+        self._image, self._arch, self._nvdisasm = bool(image), module.arch, nvdisasm
+        self._known: dict[str, Program] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            self._bundle = None if self._image else zipfile.ZipFile(self._path)
+        except (OSError, zipfile.BadZipFile) as error:
+            raise self._damaged(error) from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bundle:
+            self._bundle.close()
+
+    def of(self, key: str) -> Program:
+        """The program that a kernel of object `key` is in."""
+        name = f"{self._arch}/{key.removesuffix('.cubin')}.cubin" if self._bundle else ""
+        if name not in self._known:
+            try:
+                data = self._bundle.read(name) if self._bundle else self._path.read_bytes()
+            except (OSError, KeyError, zipfile.BadZipFile) as error:
+                raise self._damaged(error) from None
+            self._known[name] = disassemble(Cubin(data, label=f"{self._path} {name}".strip()), nvdisasm=self._nvdisasm)
+        return self._known[name]
+
+    def _damaged(self, error: Exception) -> DamagedError:
+        msg = f"{self._path}: does not hold what the manifest names: {error}"
+        return DamagedError(msg, hint="build the program again")

@@ -1,0 +1,61 @@
+"""Which constants and functions a function of a PTX module names, and whether two functions' PTX is the same."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Listing"]
+
+_FUNCTION = re.compile(
+    r"^(?:\.visible |\.weak )?\.(?:entry|func)\s+(?:\([^)]*\)\s*)?([\w$%]+)\s*\(([^;{}]*?)\)[^;{}]*\{.*?^\}", re.MULTILINE | re.DOTALL
+)
+_CONSTANT = re.compile(r"^(?:\.visible |\.weak )?\.const (?:\.align \d+ )?\.\w+ ([\w$%]+)", re.MULTILINE)
+_WORD = re.compile(r"[A-Za-z_$%][\w$]*")
+_LABEL = re.compile(r"\$L_\w+|__local_depot\d+|\bcallseq \d+, \d+")
+
+
+class Listing:
+    """PTX as LLVM prints it."""
+
+    def __init__(self, ptx: str) -> None:
+        self._ptx = ptx
+
+    @cached_property
+    def _functions(self) -> Mapping[str, str]:
+        return {match[1]: match[0][match.start(2) - match.start() :] for match in _FUNCTION.finditer(self._ptx)}
+
+    @cached_property
+    def _constants(self) -> frozenset[str]:
+        return frozenset(_CONSTANT.findall(self._ptx))
+
+    def tables(self, name: str) -> tuple[str, ...]:
+        """Symbols in constant memory that the function, or one that it calls, names; sorted."""
+        words: set[str] = set()
+        for function in self._closure(name):
+            words |= set(_WORD.findall(self._functions[function]))
+        return tuple(sorted(words & self._constants))
+
+    def same(self, name: str, other: Listing) -> bool:
+        """Whether the function and all that it calls read alike in both, but for the numbers of labels."""
+        mine, theirs = self._closure(name), other._closure(name)
+        return bool(mine) and mine == theirs and all(self._text(one) == other._text(one) for one in mine)
+
+    def _closure(self, name: str) -> frozenset[str]:
+        found: set[str] = set()
+        waiting = [name] if name in self._functions else []
+        while waiting:
+            one = waiting.pop()
+            if one not in found:
+                found.add(one)
+                waiting += set(_WORD.findall(self._functions[one])) & self._functions.keys()
+        return frozenset(found)
+
+    def _text(self, name: str) -> str:
+        """Labels and call sequences are numbered through the module: here through the function."""
+        numbers: dict[str, str] = {}
+        return _LABEL.sub(lambda match: numbers.setdefault(match[0], f"#{len(numbers)}"), self._functions[name])
