@@ -38,6 +38,8 @@ def follow(path: str) -> Followed:
         script = _script(current)
         if script is None:
             return Followed(files=tuple(files), real=os.path.realpath(current))
+        if _does_it_itself(script):
+            return Followed(files=tuple(files), real=current)
         following = _executed(script, current)
         if not following or following in files:
             break
@@ -54,6 +56,11 @@ def _script(path: str) -> str | None:
             return file.read(_SCRIPT_LIMIT).decode(errors="replace")
     except OSError:
         return None
+
+
+def _does_it_itself(script: str) -> bool:
+    """A shell script that hands its arguments to nobody leads nowhere else."""
+    return re.match(r".*\bsh\b", script) is not None and re.search(r"\$[@*1]|\$\{[@*1]|\bexec\b", script) is None
 
 
 def _executed(script: str, path: str) -> str:

@@ -1,0 +1,48 @@
+"""What was found out stays known until the file changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scons_gpu.toolchain.facts import Facts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_facts_are_kept_for_what_does_not_change(tmp_path: Path) -> None:
+    facts, file, asked = Facts(tmp_path / "facts"), tmp_path / "file", []
+    file.write_text("1")
+
+    def learn() -> dict[str, str]:
+        return facts.learn("k", str(file), files=lambda: [str(file)], find_out=lambda _: asked.append(1) or {"n": str(len(asked))})
+
+    assert [learn(), learn()] == [{"n": "1"}, {"n": "1"}]
+    file.write_text("22")
+    assert [learn(), learn()] == [{"n": "2"}, {"n": "2"}]
+    assert facts.learn("other", str(file), files=lambda: [str(file)], find_out=lambda _: {"n": "other"}) == {"n": "other"}
+
+
+def test_a_file_that_is_led_to_counts_as_well(tmp_path: Path) -> None:
+    facts, stub, library = Facts(tmp_path / "facts"), tmp_path / "stub", tmp_path / "library"
+    stub.write_text("1")
+    library.write_text("1")
+
+    def learn() -> str:
+        files = [str(stub), str(library)]
+        return facts.learn("k", str(stub), files=lambda: files, find_out=lambda _: {"size": str(library.stat().st_size)})["size"]
+
+    assert learn() == "1"
+    library.write_text("22")
+    assert learn() == "2"
+    library.unlink()
+    library.write_text("333")
+    assert learn() == "3"
+
+
+def test_nothing_is_kept_where_the_end_cannot_be_seen(tmp_path: Path) -> None:
+    facts, calls = Facts(tmp_path / "facts"), []
+    for _ in range(2):
+        facts.learn("k", "file", files=list, find_out=lambda _: calls.append(1) or {})
+    assert len(calls) == 2
+    assert not (tmp_path / "facts").exists()
