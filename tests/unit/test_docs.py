@@ -11,12 +11,12 @@ TOP = Path(__file__).parents[2]
 
 
 def test_every_variable_is_documented_and_no_other() -> None:
-    documented = set(re.findall(r"`(GPU_[A-Z]+)`", (TOP / "docs/modules.md").read_text()))
+    documented = set(re.findall(r"`(GPU_[A-Z_]+)`", (TOP / "docs/modules.md").read_text()))
     assert documented - {"GPU_"} == set(VARIABLES)
 
 
 def test_defaults_are_the_documented_ones() -> None:
-    rows = dict(re.findall(r"^\| `(GPU_[A-Z]+)` \| (.+?) \|", (TOP / "docs/modules.md").read_text(), re.MULTILINE))
+    rows = dict(re.findall(r"^\| `(GPU_[A-Z_]+)` \| (.+?) \|", (TOP / "docs/modules.md").read_text(), re.MULTILINE))
     spoken = {"none": ((), ""), "off": (False,)}
     wrong = {name: text for name, text in rows.items() if VARIABLES[name][0] not in spoken.get(text, (text.strip("`"), _number(text)))}
     assert wrong == {}
@@ -37,5 +37,5 @@ def test_the_readme_begins_with_the_two_commands() -> None:
 @pytest.mark.parametrize("page", ["README.md", *sorted(str(path.relative_to(TOP)) for path in (TOP / "docs").glob("*.md"))])
 def test_pages_name_only_files_that_are_there(page: str) -> None:
     text = (TOP / page).read_text()
-    named = re.findall(r"\b(?:docs|tests|kernels|benchmarks|builders)/[\w./]*\w", text)
+    named = re.findall(r"\b(?:docs|tests|kernels|benchmarks|builders)/[\w./-]*\w", text)
     assert [name for name in named if not (TOP / name).exists()] == []
