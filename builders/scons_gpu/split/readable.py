@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
+from typing import Any
+
 __all__ = ["demangle"]
 
 
+@functools.cache
+def _library() -> Any:  # noqa: ANN401 - an extension module without types
+    """LLVM's demangler as pydemumble binds it; None where it does not load: names are a comfort, never a reason to fail."""
+    try:
+        return importlib.import_module("pydemumble")
+    except ImportError:
+        return None
+
+
 def demangle(symbol: str) -> str:
-    """The demangled name without a leading `void `; the symbol itself where it is not mangled or the library cannot tell."""
-    return symbol
+    """The demangled name without a leading `void `; the symbol itself where it is not mangled or cannot be told."""
+    if not symbol.startswith("_Z") or (library := _library()) is None:
+        return symbol
+    name: str = library.demangle(symbol)
+    return name.removeprefix("void ") or symbol
