@@ -21,7 +21,19 @@ if TYPE_CHECKING:
 __all__ = ["Member", "Written", "variable_text", "write"]
 
 _FLAG = re.compile(r'!?\{i32 \d+, !"([^"]*)"')
-_FLAGS_DROPPED = frozenset(("SDK Version", "wchar_size", "CUDA Language", "PIC Level", "PIE Level", "uwtable", "frame-pointer", "EnableSplitLTOUnit", "Virtual Function Elim"))
+_FLAGS_DROPPED = frozenset(
+    (
+        "SDK Version",
+        "wchar_size",
+        "CUDA Language",
+        "PIC Level",
+        "PIE Level",
+        "uwtable",
+        "frame-pointer",
+        "EnableSplitLTOUnit",
+        "Virtual Function Elim",
+    )
+)
 _FLAGS_OF_DEBUG = frozenset(("Debug Info Version", "Dwarf Version", "DWARF64", "CodeView", "CodeViewGHash"))
 _ROWS = "nvvm.annotations"
 

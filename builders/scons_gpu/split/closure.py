@@ -19,7 +19,7 @@ _ASM_NAMES = re.compile(r"[A-Za-z_$%][\w$]*")
 
 
 def plain(symbol: str) -> str:
-    """`@"a\\22b"` → `a"b`: a symbol as tools and people know it."""
+    """A symbol as tools and people know it: without `@`, quotes and LLVM's escapes."""
     name = symbol[1:]
     if name[:1] != '"':
         return name

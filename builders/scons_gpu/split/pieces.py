@@ -17,6 +17,9 @@ __all__ = ["NAME", "Piece", "Tokeniser"]
 NAME = r'(?:"[^"]*"|[-\w$.]+)'
 """A name behind its sigil. LLVM prints quotes and line breaks in names and strings as escapes, so a quote always ends one."""
 
+_SOURCE_PLACE = ", !srcloc "
+"""In front of the node that says where in the source file some inline assembly stands: a byte offset, so any comment would move it."""
+
 
 @dataclass
 class Piece:
@@ -77,26 +80,27 @@ class Tokeniser:
         order: list[int] = []
         refs: dict[str, int] = {}
         types: dict[str, None] = {}
-        behind = parts[0]
+        run = [parts[0]]  # what makes up the next literal
         for index in range(1, len(parts), 2):
-            token = parts[index]
+            token, behind = parts[index], parts[index + 1]
             start = token[0]
             if start in "@!#":
                 if start == "@" and self._aliases:
                     token = self._aliases.get(token, token)
-                elif start == "!" and behind.endswith(", !srcloc "):
-                    behind = behind[: -len(", !srcloc ")] + parts[index + 1]
+                elif start == "!" and run[-1].endswith(_SOURCE_PLACE):
+                    run[-1] = run[-1][: -len(_SOURCE_PLACE)]
+                    run.append(behind)
                     continue
-                literals.append(behind)
+                literals.append(run[0] if len(run) == 1 else "".join(run))
                 order.append(refs.setdefault(token, len(refs)))
-                behind = parts[index + 1]
+                run = [behind]
             elif start == ";":
-                behind = behind.rstrip(" ") + parts[index + 1]
-            elif start == "%" and token in self._types:
-                named = self._types[token]
-                types[named] = None
-                behind = f"{behind}{named}{parts[index + 1]}"
+                run[-1] = run[-1].rstrip(" ")
+                run.append(behind)
             else:
-                behind = f"{behind}{token}{parts[index + 1]}"
-        literals.append(behind)
+                if start == "%" and token in self._types:
+                    token = self._types[token]
+                    types[token] = None
+                run += (token, behind)
+        literals.append("".join(run))
         return Piece(literals, order, tuple(refs), tuple(types))

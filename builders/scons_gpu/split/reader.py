@@ -1,20 +1,20 @@
 """LLVM's printed text becomes a Module, in one linear pass over its top-level lines.
 
-Why text, and why this is safe. Printing a module costs LLVM a tenth of what cloning it per kernel does, and a slice has to be text anyhow.
-LLVM prints one global, declaration, type, attribute group or metadata node a line, a function from `define` to a line that is `}`, and escapes
-quotes and line breaks wherever a user's words occur: so lines and strings can be trusted, and what is inside strings is never looked into.
+Why text, and why this is safe. Cloning a module per kernel is quadratic, and a slice has to be text anyhow. LLVM prints one global,
+declaration, type, attribute group or metadata node a line, a function from `define` to a line that is `}`, and escapes quotes and line
+breaks wherever a user's words occur: so lines and strings can be trusted, and what is inside strings is never looked into.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from scons_gpu.errors import RefusedError, SourceError
 from scons_gpu.split import digest
 from scons_gpu.split.module import CompileUnit, Declaration, Function, Module, Variable
 from scons_gpu.split.parse import LOCAL, SLOT, type_names
-from scons_gpu.split.pieces import NAME, Piece, Tokeniser
+from scons_gpu.split.pieces import NAME, Tokeniser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,12 +26,15 @@ __all__ = ["read"]
 _LINKAGES = "private|internal|available_externally|linkonce_odr|linkonce|weak_odr|weak|common|appending|extern_weak|external"
 _HOW_SEEN = "dso_local|dso_preemptable|default|hidden|protected|dllimport|dllexport"
 _HEAD = re.compile(rf"(?:define|declare) ((?:!\w+ !\d+ )*)(?:({_LINKAGES}) )?((?:(?:{_HOW_SEEN}) )*)")
+_KERNEL_LINKAGE = {"linkonce": "weak ", "weak": "weak ", "linkonce_odr": "weak_odr ", "weak_odr": "weak_odr "}
+"""A kernel that only this unit holds must not vanish as `linkonce` may; one of another linkage is simply visible."""
 _COMDAT = re.compile(rf'"[^"]*"|( comdat(?:\(\${NAME}\))?)(?=[ ,]|$)')
 _GLOBAL = re.compile(rf"(@{NAME}) = ((?:(?!global |constant |alias |ifunc )\S+ )*)(global|constant|alias|ifunc) ")
 _SCALAR = re.compile(rf"ptr addrspace\(\d+\)|%{NAME}|[a-z]\w*")
 _BRACKETS = re.compile(r'"[^"]*"|([\[{<(])|([\]}>)])')
 _TAIL = re.compile(
-    r'((?:, (?:section "[^"]*"|partition "[^"]*"|comdat(?:\(\$' + NAME + r'\))?|align \d+|code_model "[^"]*"|no_sanitize_\w+|sanitize_\w+|![-\w$.\\]+ !\d+))*)$'
+    rf', (?:(?P<section>section "[^"]*")|partition "[^"]*"|comdat(?:\(\${NAME}\))?|(?P<align>align \d+)|code_model "[^"]*"'
+    r"|(?:no_)?sanitize_\w+|(?P<attached>![-\w$.\\]+ !\d+))"
 )
 _ADDRSPACE = re.compile(r"addrspace\((\d+)\)")
 _METADATA = re.compile(r"(!\d+) = (.*)")
@@ -49,6 +52,12 @@ def read(printed: Printed, *, source: str) -> Module:
 
 def _hash(text: str) -> str:
     return digest.content(text.encode())[:16]
+
+
+class _Tail(NamedTuple):
+    section: str
+    align: str
+    attachments: str
 
 
 class _Reader:
@@ -107,7 +116,8 @@ class _Reader:
 
     def _unreadable(self, offset: int, what: str) -> SourceError:
         line = self._text.count("\n", 0, offset) + 1
-        return SourceError(f"line {line} of LLVM's own text does not read: {what!r}", source=self._source, hint="this is a bug in scons-gpu's reader")
+        msg = f"line {line} of LLVM's own text does not read: {what!r}"
+        return SourceError(msg, source=self._source, hint="this is a bug in scons-gpu's reader")
 
     # Types -------------------------------------------------------------------------------------------------------------------------
 
@@ -191,11 +201,7 @@ class _Reader:
             body = _ENTRY.sub("{\n", body)
         linkage, rest = found[2] or "", head[found.end() :]
         kernel = rest.startswith("ptx_kernel ")
-        if kernel:
-            shown = "weak_odr " if linkage.endswith("_odr") else "weak " if linkage in ("linkonce", "weak") else ""
-        else:
-            shown = "internal "
-        piece = self._tokeniser.piece(f"define {shown}{rest}{body}")
+        piece = self._tokeniser.piece(f"define {_KERNEL_LINKAGE.get(linkage, '') if kernel else 'internal '}{rest}{body}")
         if self._renamed:  # types have their canonical names by now
             piece.literals = [_RESTORED.sub(r"\1\2", literal) for literal in piece.literals]
         symbol = piece.refs[0] if piece.refs else ""
@@ -233,17 +239,15 @@ class _Reader:
             return
         size, natural = next(self._sizes, (0, 1))
         symbol, words = found[1], found[2].split()
-        tail = _TAIL.search(item)
+        behind, ending = self._tail(item)
         end = self._type_end(item, found.end())
         kind = item[found.end() : end]
-        value = item[end : tail.start() if tail else len(item)].strip()
+        value = item[end:behind].strip()
         if symbol.startswith("@llvm."):
             self._special(symbol, value)
             return
         linkage = next((word for word in words if re.fullmatch(_LINKAGES, word)), "")
         space = _ADDRSPACE.search(found[2])
-        ending = self._tail(tail[1] if tail else "")
-        initialiser = self._tokeniser.piece(value)
         self.module.variables[symbol] = Variable(
             symbol=symbol,
             linkage=linkage,
@@ -253,20 +257,28 @@ class _Reader:
             constant=found[3] == "constant",
             type=kind,
             initialiser=value,
-            section=ending[0],
-            align=ending[1],
-            attachments=ending[2],
+            section=ending.section,
+            align=ending.align,
+            attachments=ending.attachments,
             bytes=size,
             natural=natural,
-            names=initialiser.names(),
+            names=self._tokeniser.piece(value).names() if "@" in value else (),
         )
 
     @staticmethod
-    def _tail(text: str) -> tuple[str, str, str]:
-        section = re.search(r', section "[^"]*"', text)
-        align = re.search(r", align \d+", text)
-        attached = re.findall(r", ![-\w$.\\]+ !\d+", text)
-        return section[0] if section else "", align[0] if align else "", "".join(attached)
+    def _tail(line: str) -> tuple[int, _Tail]:
+        """Where a variable's trailing properties begin, and those that are kept. Read from the right: an initialiser may be megabytes."""
+        end, section, align, attached = len(line), "", "", ""
+        while True:
+            quote = line.rfind('"', 0, end - 1) if line.endswith('"', 0, end) else end
+            start = line.rfind(", ", 0, quote)
+            found = _TAIL.fullmatch(line, start, end) if start >= 0 else None
+            if not found:
+                return end, _Tail(section, align, attached)
+            section = found[0] if found["section"] else section
+            align = found[0] if found["align"] else align
+            attached = found[0] + attached if found["attached"] else attached
+            end = start
 
     def _special(self, symbol: str, value: str) -> None:
         names = self._tokeniser.piece(value).names()
@@ -275,7 +287,7 @@ class _Reader:
                 what = "constructor" if symbol == "@llvm.global_ctors" else "destructor"
                 self._refused.extend(f"global {what} {name}" for name in names)
         elif symbol in ("@llvm.used", "@llvm.compiler.used"):
-            entries = re.findall(rf'ptr (?:addrspacecast \(ptr addrspace\(\d+\) @{NAME} to ptr\)|@{NAME})', value)
+            entries = re.findall(rf"ptr (?:addrspacecast \(ptr addrspace\(\d+\) @{NAME} to ptr\)|@{NAME})", value)
             self.module.used[symbol] = tuple(entries)
 
     def _type_end(self, line: str, position: int) -> int:
@@ -316,7 +328,8 @@ class _Reader:
             if target in functions and functions[target].kernel:
                 self._refused.append(f"alias {symbol} of kernel {target}")
         for symbol, piece in self.module.aliases.items():
-            self._refused.extend(f"alias {symbol} of kernel {name}" for name in piece.names() if name in functions and functions[name].kernel)
+            kernels = [name for name in piece.names() if name in functions and functions[name].kernel]
+            self._refused.extend(f"alias {symbol} of kernel {name}" for name in kernels)
         for symbol, weak in getattr(self, "_visible_aliases", {}).items():
             if self._aliases.get(symbol) in functions:
                 self.module.alias_exports[symbol] = (self._aliases[symbol], weak)

@@ -40,6 +40,8 @@ class Splitter:
         self._pieces: dict[tuple[str, str], Piece] = {}
         self._state_names: dict[str, str] = {}
         self._state_contents: dict[str, str] = {}
+        self._stop = frozenset((*self._state, *self._graph.kernels) if self._apart else self._graph.kernels)
+        self._closures = {kernel: self._graph.members([kernel], stop=self._stop) for kernel in sorted(self._graph.kernels)}
         self._name_state()
 
     def index(self, *, source: str, arch: str) -> Index:
@@ -63,21 +65,19 @@ class Splitter:
 
     def _groups(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
         keys: dict[str, list[tuple[str, str]]] = {}
-        closures: dict[str, list[str]] = {}
-        for kernel in self._graph.kernels:
-            closures[kernel] = self._graph.members([kernel], stop=self._stops())
-            keys[kernel] = [("asm", "")] if self._graph.needs_assembly(closures[kernel]) else []
+        for kernel, members in self._closures.items():
+            keys[kernel] = [("asm", "")] if self._graph.needs_assembly(members) else []
         if not self._apart:
-            self._join_closed(keys, closures)
+            self._join_closed(keys)
         return components(keys)
 
-    def _join_closed(self, keys: dict[str, list[tuple[str, str]]], closures: dict[str, list[str]]) -> None:
+    def _join_closed(self, keys: dict[str, list[tuple[str, str]]]) -> None:
         """In a bundle each unit is a program of its own: memory and addresses that two kernels share must be in one."""
         state = set(self._state)
         taking: dict[str, bool] = {}
         calling: dict[str, bool] = {}
         takers, callers = [], []
-        for kernel, members in closures.items():
+        for kernel, members in self._closures.items():
             for symbol in members:
                 if symbol in state:
                     keys[kernel].append(("state", symbol))
@@ -93,17 +93,14 @@ class Splitter:
             for kernel in dict.fromkeys((*callers, *takers)) if takers else ():
                 keys[kernel].append(("indirect-call", ""))
 
-    def _stops(self) -> Collection[str]:
-        """What a unit names and does not hold."""
-        return {*self._state, *self._graph.kernels} if self._apart else self._graph.kernels
-
     # One unit ----------------------------------------------------------------------------------------------------------------------
 
     def _unit(self, kernels: Sequence[str], reasons: Sequence[str]) -> Unit:
-        assembly = self._graph.needs_assembly(self._graph.members(kernels, stop=self._stops()))
-        roots = [*kernels, *(self._graph.assembly_names if assembly else ())]
-        symbols = self._graph.members(dict.fromkeys(roots), stop=self._stops() - set(roots) if assembly else self._stops())
-        pinned = set(self._graph.assembly_names) if assembly else set()
+        symbols = self._closures[kernels[0]] if len(kernels) == 1 else self._graph.members(kernels, stop=self._stop)
+        assembly = self._graph.needs_assembly(symbols)
+        pinned = frozenset(self._graph.assembly_names if assembly else ())
+        if assembly:
+            symbols = self._graph.members((*kernels, *self._graph.assembly_names), stop=self._stop)
         members = [self._member(symbol, symbols, roots=kernels, pinned=pinned) for symbol in symbols]
         written = write(self._module, members, assembly=self._module.assembly if assembly else ())
         variables = [self._module.variables[symbol] for symbol in symbols if symbol in self._module.variables]
@@ -135,24 +132,33 @@ class Splitter:
             return Member(symbol, module.declarations[symbol].piece, name=symbol, local=False, defined=False, kind="declaration")
         if symbol in module.aliases:
             return Member(symbol, module.aliases[symbol], name=_stable(symbol), kind="alias")
-        variable = module.variables[symbol]
+        return self._of_variable(module.variables[symbol], symbols, pinned=pinned)
+
+    def _of_variable(self, variable: Variable, symbols: Sequence[str], *, pinned: Collection[str]) -> Member:
+        """How a unit holds a variable: declared, seen as a table, visible, or as a private copy."""
+        symbol = variable.symbol
         if variable.declared:
             linkage = "extern_weak" if variable.linkage == "extern_weak" else "external"
             return self._variable(variable, linkage, name=symbol, local=variable.space == SHARED)
         if symbol in self._state_names:
             if not self._apart and variable.local:  # a bundle's unit is a program: what is private stays so
-                return self._variable(variable, "internal", name="" if variable.linkage == "private" else _stable(symbol), local=True)
+                return self._copy(variable)
             linkage = "external" if self._apart else _visible(variable)
             return self._variable(variable, linkage, name=self._state_names[symbol], local=False)
         if self._apart and self._tables.hoisted(variable):
             return self._table(variable, symbols)
         if symbol in pinned:
             return self._variable(variable, _visible(variable), name=symbol, local=False)
-        return self._variable(variable, "internal", name="" if variable.linkage == "private" else _stable(symbol), local=True)
+        return self._copy(variable)
+
+    def _copy(self, variable: Variable) -> Member:
+        """A copy of the unit's own. The names of private variables are numbers in disguise: front ends count them through the file."""
+        name = "" if variable.linkage == "private" else _stable(variable.symbol)
+        return self._variable(variable, "internal", name=name, local=True)
 
     def _function(self, symbol: str, *, roots: Collection[str], pinned: Collection[str]) -> Member:
         function = self._module.functions[symbol]
-        if function.kernel and symbol not in roots and self._stops():
+        if function.kernel and symbol not in roots:
             piece = self._piece(symbol, "prototype", f"declare {_prototype(function.prototype)}")
             return Member(symbol, piece, name=symbol, local=False, defined=False, kind="declaration")
         if symbol in pinned and not function.kernel:
@@ -187,7 +193,8 @@ class Splitter:
 
     def _undefined(self, symbol: str) -> bool:
         if symbol in self._module.declarations:
-            return not self._module.declarations[symbol].weak and not symbol.startswith(("@llvm.", '@"llvm.')) and symbol[1:] not in _KNOWN
+            brought = symbol.startswith(("@llvm.", '@"llvm.')) or symbol[1:] in _KNOWN
+            return not brought and not self._module.declarations[symbol].weak
         variable = self._module.variables.get(symbol)
         return variable is not None and variable.declared and variable.linkage != "extern_weak" and variable.space != SHARED
 
@@ -196,14 +203,15 @@ class Splitter:
         bounds = dict(_BOUNDS.findall(self._module.attributes.get(function.attributes, "")))
         threads = bounds.get("reqntid") or bounds.get("maxntid")
         variables = self._module.variables
-        members = self._graph.members([symbol], stop=self._stops())
         return Kernel(
             symbol=plain(symbol),
             readable=demangle(plain(symbol)),
             weak=function.weak,
             max_threads=_product(threads) if threads else None,
             min_blocks=int(bounds["minctasm"]) if "minctasm" in bounds else None,
-            dynamic_shared=any(name in variables and variables[name].space == SHARED and variables[name].declared for name in members),
+            dynamic_shared=any(
+                name in variables and variables[name].space == SHARED and variables[name].declared for name in self._closures[symbol]
+            ),
         )
 
     # State and tables --------------------------------------------------------------------------------------------------------------
@@ -233,7 +241,7 @@ class Splitter:
             return self._member(symbol, (), roots=(), pinned=())
         if symbol in self._state_names:
             return self._variable(variable, _visible(variable), name=self._state_names[symbol], local=False)
-        return self._variable(variable, "internal", name="" if variable.linkage == "private" else _stable(symbol), local=True)
+        return self._copy(variable)
 
     def _state_slice(self) -> str:
         roots = sorted(self._state, key=self._state_names.__getitem__)

@@ -1,6 +1,7 @@
 """What a function does with the address of a global: a small, conservative data flow over one function's text.
 
-Only loads are let pass, through address arithmetic, casts, phis and selects, and reads by memcpy; anything not understood counts as an escape.
+Only loads are let pass, through address arithmetic, casts, phis and selects, and reads by memcpy.
+Anything not understood counts as an escape.
 """
 
 from __future__ import annotations
@@ -48,17 +49,14 @@ def _lines(text: str, name: str) -> list[str]:
 
 def _use(line: str, name: str, *, compared: bool) -> str | None:
     """The value that `line` makes of the address, empty if it only reads there, None if the address escapes or is written through."""
+    if line.startswith("    #dbg_"):
+        return ""
     if "ptrtoint" in line or "ptrtoaddr" in line:
         return None
-    if line.lstrip().startswith("#dbg_"):
-        return ""
     defined = _DEFINED.match(line)
     if defined:
-        if defined[2] == "load":
-            return ""
-        if defined[2] in ("phi", "select") and compared:
-            return None
-        return defined[1] if defined[2] in _PASSED_ON else None
+        passed_on = defined[2] in _PASSED_ON and not (compared and defined[2] in ("phi", "select"))
+        return "" if defined[2] == "load" else defined[1] if passed_on else None
     copy = _MEMORY_COPY.match(line)
     if copy:
         target, rest = _first_argument(line, copy.end())
