@@ -114,7 +114,7 @@ def test_a_table_of_two_sources_is_one_part() -> None:
 
 
 @pytest.mark.parametrize(("size", "refused"), [(64 * 1024, False), (64 * 1024 + 1, True)])
-def test_g7_constants_are_summed_with_the_largest_named(size: int, refused: bool) -> None:
+def test_g7_constants_are_summed_with_the_largest_named(size: int, *, refused: bool) -> None:
     found = index("a.cu", state=(state("small", size=1024, space="constant"), state("large", size=size - 1024, space="constant")), state_slice="s")
     if not refused:
         planned(found)

@@ -16,14 +16,14 @@ from scons_gpu.assemble import cubin
 from scons_gpu.assemble.failures import classify, silent
 from scons_gpu.assemble.run import run
 from scons_gpu.errors import LinkError
+from scons_gpu.toolchain.arch import Target, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Tool
 
-__all__ = ["pack"]
+__all__ = ["pack", "target_of"]
 
 _TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
 _OUTPUT = "out.fatbin"
@@ -52,6 +52,23 @@ def pack(images: Sequence[tuple[Target, Path]], *, fatbinary: Tool) -> bytes:
     if not data:
         raise silent(tool="fatbinary", arch="", output=output)
     return data
+
+
+def target_of(path: Path) -> Target:
+    """What an image is for, as the image itself says; PTX is for a virtual architecture. Raises LinkError where it does not say."""
+    data = path.read_bytes()
+    if data.startswith(b"\x7fELF"):
+        head = cubin.head(data)
+        wrong = head if isinstance(head, str) else "" if head.arch or head.number else "names no architecture"
+        name = "" if isinstance(head, str) else head.arch or f"sm_{head.number}"
+    else:
+        named = _TARGET.search(data.decode(errors="replace"))
+        wrong = "" if named else "neither machine code nor PTX that names its architecture"
+        name = named[1].replace("sm_", "compute_") if named else ""
+    if wrong:
+        msg = f"image {path.name}: {wrong}"
+        raise LinkError(msg)
+    return parse(name)[0]
 
 
 def _entries(images: Sequence[tuple[Target, Path]]) -> Iterator[tuple[str, str, bytes]]:

@@ -225,8 +225,13 @@ def _read_module(data: Mapping[str, Any]) -> Module:
 
 def _module(module: BuiltModule, folder: Path) -> Module:
     if module.inner is not None:
-        around = {"bypass": module.bypass, "submodules": tuple(sorted(module.submodules)), "options": dict(module.options)}
-        return replace(module.inner, **around, bundle=_relative(module.bundle, folder) if module.bundle else None)
+        return replace(
+            module.inner,
+            bypass=module.bypass,
+            submodules=tuple(sorted(module.submodules)),
+            options=dict(module.options),
+            bundle=_relative(module.bundle, folder) if module.bundle else None,
+        )
     kernels: dict[str, Kernel] = {}
     state: dict[str, State] = {}
     images = {}

@@ -38,7 +38,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import SCons.Action
 import SCons.Builder
@@ -47,6 +47,7 @@ import SCons.Node.FS
 import SCons.Scanner.C
 import SCons.Script.Main
 import SCons.Taskmaster
+import SCons.Util
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -57,7 +58,7 @@ __all__ = ["Artefact", "Batch", "Compiled", "Image", "Job", "UnitFile", "builder
 class Job(Protocol):
     """What a node of ours is made by. It hangs on `node.attributes.gpu`."""
 
-    stage: str
+    stage: ClassVar[str]
     signature: str
     """All that shapes the result, besides the content of the sources: one `name = value` line each."""
 
@@ -79,12 +80,46 @@ class Artefact(SCons.Node.FS.File):  # type: ignore[misc]
 
     __slots__ = ()
 
+    def exists(self) -> bool:
+        """Whether the file is there, or rightly is not: `-q` asks this of what is up to date."""
+        return self.is_file() or self.is_rightly_absent()
+
+    def is_file(self) -> bool:
+        """Whether the file is there."""
+        return bool(super().exists())
+
+    def is_rightly_absent(self) -> bool:
+        """Whether the job makes no file."""
+        try:
+            return bool(self.attributes.gpu.makes_nothing())
+        except Exception:  # noqa: BLE001 - a hook: a missing file is what SCons takes it for
+            return False
+
     def is_up_to_date(self) -> bool:
         """As SCons says, and the file is the one that was recorded."""
-        job = self.attributes.gpu
-        if not self.exists():
-            return not self.changed() and bool(job.makes_nothing())
-        return bool(super().is_up_to_date()) and self.is_recorded() and all(path.exists() for path in job.sidecars())
+        if not super().is_up_to_date():
+            return False
+        try:
+            return not self.is_file() or (self.is_recorded() and all(path.exists() for path in self.attributes.gpu.sidecars()))
+        except Exception:  # noqa: BLE001 - a hook: what cannot be told is made anew
+            return False
+
+    def get_size(self) -> int:
+        """Of a file that is rightly absent: none."""
+        return int(super().get_size()) if self.is_file() else 0
+
+    def get_timestamp(self) -> float:
+        """With what the file system has below a second, which SCons leaves out: a file can change twice in one."""
+        return Path(self.get_abspath()).stat().st_mtime if self.is_file() else 0.0
+
+    def get_content_hash(self) -> str:
+        """Of a file that is rightly absent: that of nothing."""
+        return str(super().get_content_hash()) if self.is_file() else str(SCons.Util.hash_signature(""))
+
+    def _rmv_existing(self) -> None:
+        """SCons takes the old file away before a step runs."""
+        if self.is_file():
+            super()._rmv_existing()
 
     def is_recorded(self) -> bool:
         """Whether the file on disk is the one whose making was recorded."""
@@ -113,14 +148,17 @@ class Compiled(Artefact):
 
     def built(self) -> None:
         """Records what the compiler read this time."""
-        self.implicit = []
-        self.implicit_set = set()
-        self._children_reset()
+        self._forget_implicit()
         headers = [node for node in self._read() if node.exists()]
         self.add_to_implicit(headers)
         for node in headers:
             node.get_ninfo().update(node)
         super().built()
+
+    def _forget_implicit(self) -> None:
+        for name, empty in (("implicit", []), ("implicit_set", set())):
+            setattr(self, name, empty)
+        self._children_reset()
 
     def _read(self) -> list[Any]:
         try:
@@ -187,6 +225,7 @@ class Batch(SCons.Taskmaster.Taskmaster):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kw: Any) -> None:
         super().__init__(*args, **kw)
+        self.candidates: list[Any]
         self.waiting: list[tuple[float, int, Any]] = []
         self.count = itertools.count()
 
@@ -272,6 +311,8 @@ def builder(kind: type) -> Callable[[Any, Any, Sequence[Any], Job], Any]:
         node.nocache = 1
         if kind is UnitFile:
             node.store_info = 0
+            # SCons would take the file away before the step runs, and another build of the same store may just have made it.
+            node.precious = 1
         return node
 
     return declare

@@ -15,7 +15,7 @@ from scons_gpu.errors import LinkError, UsageError
 from scons_gpu.link import fatbin
 from scons_gpu.scons import _internals, settings
 from scons_gpu.scons.modules import declare_module
-from scons_gpu.scons.program import Chain, pack_signature
+from scons_gpu.scons.program import Chain, pack_signature, packer
 from scons_gpu.scons.steps import Outcome, Step, options_text
 from scons_gpu.store.files import write_atomic
 from scons_gpu.toolchain import versions
@@ -44,7 +44,9 @@ def declare_cubin(env: Any, session: Session, target: Any, sources: Sequence[Any
     return _whole_chain(env, session, target, sources, ptx=False, overrides=overrides)
 
 
-def _whole_chain(env: Any, session: Session, target: Any, sources: Any, *, ptx: bool, overrides: dict[str, Any]) -> list[Any]:
+def _whole_chain(  # noqa: PLR0913 - a builder's arguments
+    env: Any, session: Session, target: Any, sources: Any, *, ptx: bool, overrides: dict[str, Any]
+) -> list[Any]:
     path = Path(env.File(target).get_abspath())
     module = declare_module(env, session.arguments, path.name, sources, **overrides)
     module = dataclasses.replace(module, settings=dataclasses.replace(module.settings, link="image"))
@@ -57,7 +59,7 @@ def _whole_chain(env: Any, session: Session, target: Any, sources: Any, *, ptx: 
     folder = path.with_name(f"{path.name}.parts") / module.name
     place = session.place(str(path))
     chain = Chain(session=session, workspace=workspace, env=env, module=module, folder=folder, tools=tools, place=place)
-    node, _, _ = chain.image(arch, path=path, ptx=ptx)
+    node, _, _, _ = chain.image(arch, path=path, ptx=ptx)
     return [node]
 
 
@@ -97,11 +99,11 @@ class FatbinJob(Step):
 def declare_fatbin(env: Any, session: Session, target: Any, images: Any, **overrides: Any) -> list[Any]:
     """Cubins and PTX files to one fatbin."""
     path, found, workspace = _place(env, session, target, overrides)
-    tools = session.toolchain(found, workspace)
+    fatbinary = packer(session.toolchain(found, workspace))
     nodes = env.arg2nodes(env.Flatten([images]), env.fs.File)
-    signature = pack_signature(tools, archs=[])
+    signature = pack_signature(fatbinary, archs=[])
     job = FatbinJob(
-        workspace=workspace, name=path.name, target=path, place=session.place(str(path)), signature=signature, fatbinary=tools.fatbinary
+        workspace=workspace, name=path.name, target=path, place=session.place(str(path)), signature=signature, fatbinary=fatbinary
     )
     return [_artefact(env, path, nodes, job)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import scons_gpu.plan as plans
-from scons_gpu.errors import DamagedError
+from scons_gpu.errors import DamagedError, LinkError
 from scons_gpu.link import bundle, fatbin, image, manifest
 from scons_gpu.link.ptx import PtxPart, merge_ptx
 from scons_gpu.link.twins import ANONYMOUS
@@ -52,7 +52,7 @@ class Linking(Step):
 
     def makes_nothing(self) -> bool:
         """A module without kernels makes no image."""
-        return not any(read_plan(path).units for _, path in self.decided() if path.exists())
+        return without_units([path for _, path in self.decided()])
 
     def raise_kept(self) -> None:
         """What went wrong while the units were looked up."""
@@ -78,6 +78,11 @@ class Linking(Step):
 def read_plan(path: Path) -> Plan:
     """The plan in a file."""
     return plans.from_text(path.read_text(encoding="utf-8"), path=str(path))
+
+
+def without_units(plans_: Sequence[Path]) -> bool:
+    """Whether all of these plans are there, and no unit in any."""
+    return all(path.exists() for path in plans_) and not any(read_plan(path).units for path in plans_)
 
 
 def remove(*paths: Path) -> None:
@@ -158,8 +163,11 @@ class ImageJob(OnePlan):
         """One flat link."""
         objects = {digest: path for digest, (path, _) in entries.items()}
         linked = image.link_image(
-            plan, objects, check=self.workspace.store.check, provider=self.recipe.provider, options=self.recipe.options
+            plan, objects, check=self.workspace.store.check, provider=self.recipe.assembler(), options=self.recipe.options
         )
+        if linked is None:
+            msg = "there is nothing to link"
+            raise LinkError(msg)
         return Outcome(output=linked.output), linked.data
 
 
@@ -243,6 +251,7 @@ class PackJob(Step):
 
     stage: ClassVar[str] = "pack"
     images: Sequence[tuple[Target, Path]]
+    plans: Sequence[Path]
     fatbinary: Tool
 
     def command(self) -> list[str]:
@@ -251,7 +260,7 @@ class PackJob(Step):
 
     def makes_nothing(self) -> bool:
         """Without images there is no fatbin."""
-        return not any(path.exists() for _, path in self.images)
+        return without_units(self.plans)
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """NVIDIA's own packer."""
@@ -284,11 +293,11 @@ class ModuleNode:
         return manifest.BuiltModule(
             name=module.name,
             bypass=module.bypass,
-            submodules=tuple(getattr(sub, "name", sub) for sub in module.submodules),
+            submodules=module.submodule_names,
             archs=tuple(self._archs()) if made and not bundled else (),
             fatbin=self.path if made and not bundled else None,
             bundle=self.path if made and bundled else None,
-            inner=self._inner() if made and bundled else None,
+            inner=self._inner(self.path) if self.path and made and bundled else None,
             options=self.options(),
         )
 
@@ -307,9 +316,9 @@ class ModuleNode:
             "ptx": dict(self.ptx),
         }
 
-    def _inner(self) -> manifest.Module:
-        text = bundle.read_bundle(self.path.read_bytes(), path=str(self.path)).manifest
-        return manifest.from_text(text, path=str(self.path)).modules[self.module.name]
+    def _inner(self, path: Path) -> manifest.Module:
+        text = bundle.read_bundle(path.read_bytes(), path=str(path)).manifest
+        return manifest.from_text(text, path=str(path)).modules[self.module.name]
 
     def _archs(self) -> list[manifest.BuiltArch]:
         found = []

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from scons_gpu.errors import UsageError
 from scons_gpu.scons import settings
-from scons_gpu.source.clang import ClangOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from scons_gpu.scons.settings import Settings
+    from scons_gpu.source.clang import ClangOptions
 
 __all__ = ["GpuSource", "Module", "Source", "declare_module", "declare_source", "reach"]
 
@@ -56,6 +56,11 @@ class Module:
     place: str
     """file:line of the declaration."""
     env: Any = field(repr=False)
+
+    @property
+    def submodule_names(self) -> tuple[str, ...]:
+        """As declared."""
+        return tuple(item if isinstance(item, str) else item.name for item in self.submodules)
 
 
 def declare_source(env: Any, path: Any, **overrides: Any) -> GpuSource:

@@ -23,13 +23,14 @@ from scons_gpu.toolchain import versions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scons_gpu.assemble.choose import Need
     from scons_gpu.scons.modules import Module, Source
     from scons_gpu.scons.session import Session, Workspace
     from scons_gpu.scons.settings import Settings
     from scons_gpu.toolchain.arch import Target
-    from scons_gpu.toolchain.tools import Toolchain
+    from scons_gpu.toolchain.tools import Tool, Toolchain
 
-__all__ = ["Chain", "declare_program", "pack_signature"]
+__all__ = ["Chain", "declare_program", "pack_signature", "packer"]
 
 _artefact = _internals.builder(_internals.Artefact)
 _compiled = _internals.builder(_internals.Compiled)
@@ -169,7 +170,7 @@ class Chain:
         kind = "ptx" if ptx or not target.real else "whole" if self.settings.link == "bundle" else "rel"
         provider = None
         if kind != "ptx":
-            needs = ["compile"] if kind == "whole" else ["relocatable", "link"]
+            needs: list[Need] = ["compile"] if kind == "whole" else ["relocatable", "link"]
             provider = choose(self.tools, wanted=self.settings.provider, needs=needs, facts=self.workspace.facts).provider
         return Recipe(
             workspace=self.workspace,
@@ -216,9 +217,10 @@ class Chain:
         path = self.folder.with_name(f"{self.module.name}.fatbin")
         job = PackJob(
             **self.common(None, self.module.name, path),
-            signature=pack_signature(self.tools, archs=[target.name for target in self.settings.archs]),
+            signature=pack_signature(packer(self.tools), archs=[target.name for target in self.settings.archs]),
             images=[(target, image) for target, _, image, _, _ in images],
-            fatbinary=self.tools.fatbinary,
+            plans=[plan for _, _, _, _, plan in images],
+            fatbinary=packer(self.tools),
         )
         node = _artefact(self.env, path, [node for _, node, _, _, _ in images], job)
         return self.made(node, path, [(target, decided, plan) for target, _, _, decided, plan in images])
@@ -241,13 +243,18 @@ class Chain:
         return ModuleNode(module=self.module, node=node, path=path, plans=tuple(plans), ptx=ptx)
 
 
-def pack_signature(tools: Toolchain, *, archs: Sequence[str]) -> str:
-    """All that shapes a fatbin besides its images. Raises ToolMissingError where there is no packer."""
+def packer(tools: Toolchain) -> Tool:
+    """What makes fatbins. Raises ToolMissingError where there is none."""
     if tools.fatbinary is None:
         looked = "\n".join(f"{look.where}: {look.result}" for look in tools.looked if look.what == "fatbinary")
         msg = "a fatbin needs fatbinary, and none was found"
         raise ToolMissingError(msg, output=looked, hint="install scons-gpu[toolkit], or set GPU_CUDA_PATH")
-    return options_text(fatbinary=tools.fatbinary.identity, archs=list(archs), tool=scons_gpu.__version__)
+    return tools.fatbinary
+
+
+def pack_signature(fatbinary: Tool, *, archs: Sequence[str]) -> str:
+    """All that shapes a fatbin besides its images."""
+    return options_text(fatbinary=fatbinary.identity, archs=list(archs), tool=scons_gpu.__version__)
 
 
 def declare_program(env: Any, session: Session, stem: str, root: Module) -> list[Any]:
@@ -299,7 +306,7 @@ def _module(env: Any, session: Session, workspace: Workspace, module: Module, ba
 
 def _manifest_signature(built: Sequence[ModuleNode], job: ManifestJob) -> str:
     modules = [entry.module for entry in built]
-    tree = [[module.name, module.bypass, sorted(str(getattr(sub, "name", sub)) for sub in module.submodules)] for module in modules]
+    tree = [[module.name, module.bypass, sorted(module.submodule_names)] for module in modules]
     tools = {name: f"{fact.version} {fact.identity}" for name, fact in job.tools_used().items()}
     return options_text(
         modules=sorted(tree), options={entry.module.name: entry.options() for entry in built}, tools=tools, tool=scons_gpu.__version__

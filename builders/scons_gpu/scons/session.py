@@ -10,7 +10,6 @@ import threading
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scons_gpu.inspect.summary import summary
@@ -24,6 +23,7 @@ from scons_gpu.toolchain.tools import discover
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from scons_gpu.errors import GpuError
     from scons_gpu.scons.modules import Module
@@ -152,11 +152,14 @@ class Session:
         if _internals.looking():
             return
         for workspace in self._workspaces.values():
-            try:
-                self._close(workspace)
-            except Exception as error:  # noqa: BLE001 - nobody is left to mend it, and the build's own exit code stands
-                self.warn(f"the build's log could not be closed: {error}")
+            self._close_or_say(workspace)
         self._repeat_failures()
+
+    def _close_or_say(self, workspace: Workspace) -> None:
+        try:
+            self._close(workspace)
+        except Exception as error:  # noqa: BLE001 - nobody is left to mend it, and the build's own exit code stands
+            self.warn(f"the build's log could not be closed: {error}")
 
     def _close(self, workspace: Workspace) -> None:
         for warning in workspace.store.drain_warnings():

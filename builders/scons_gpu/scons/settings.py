@@ -190,8 +190,8 @@ def _words(env: Any, value: Any) -> tuple[str, ...]:
 
 
 def _path(env: Any, value: Any) -> str:
-    text = env.subst(str(value or ""))
-    return env.Dir(text).get_abspath() if text.startswith("#") else text
+    text = str(env.subst(str(value or "")))
+    return str(env.Dir(text).get_abspath()) if text.startswith("#") else text
 
 
 def _stores(env: Any, value: Any) -> tuple[Path, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scons_gpu.assemble.key import object_key
-from scons_gpu.errors import DamagedError, GpuError
+from scons_gpu.errors import DamagedError, GpuError, ToolMissingError
 from scons_gpu.plan import refusal
 from scons_gpu.scons import _internals
 from scons_gpu.scons.steps import Outcome, Step, answered
@@ -54,6 +54,13 @@ class Recipe:
     """Source → its split, for slices that the store lost."""
     place: int
 
+    def assembler(self) -> Provider:
+        """The provider of a recipe for objects."""
+        if self.provider is None:
+            msg = f"{self.module} ends with PTX for {self.target.name}, so nothing assembles it"
+            raise ToolMissingError(msg)
+        return self.provider
+
     def ptx_path(self, part: Part) -> Path:
         """Where the part's PTX is, or is to be."""
         return self.workspace.store.claim("ptx", part.digest, part.key, suffix=".ptx")
@@ -69,7 +76,11 @@ class Recipe:
         named = {"body": part.body} if twin else {}
         shaped = {f"ptx {name}": value for name, value in part.key if not (twin and name == "slice")}
         fields = object_key(
-            digest=part.body if twin else part.digest, kind=self.kind, provider=self.provider, options=self.options, target=self.target
+            digest=part.body if twin else part.digest,
+            kind="whole" if self.kind == "whole" else "rel",
+            provider=self.assembler(),
+            options=self.options,
+            target=self.target,
         )
         return tuple(sorted({**dict(fields), **named, **shaped}.items()))
 
@@ -221,7 +232,7 @@ class AssembleJob(UnitJob):
             from scons_gpu.link.twins import anonymous  # noqa: PLC0415 - only where twins are shared
 
             text = anonymous(text)
-        assemble = recipe.provider.compile_relocatable if recipe.kind == "rel" else recipe.provider.compile
+        assemble = recipe.assembler().compile_relocatable if recipe.kind == "rel" else recipe.assembler().compile
         made = assemble(text, target=recipe.target, options=recipe.options)
         # What LLVM said of the unit goes along, so that a link which reuses the object can show it without the PTX.
         said = "\n".join(text.rstrip() for text in (kept.output, made.output) if text.strip())

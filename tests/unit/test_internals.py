@@ -1,0 +1,317 @@
+"""Contracts with SCons: each behaviour that _internals.py leans on, shown with the real SCons and jobs that only write text."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import scons_gpu
+
+BUILDERS = Path(scons_gpu.__file__).parents[1]
+
+JOBS = """
+import json, os, sys
+from pathlib import Path
+import SCons.Errors
+from scons_gpu.scons import _internals
+
+env = Environment(tools=[])
+_internals.install()
+artefact, compiled, image, unit = map(_internals.builder, (_internals.Artefact, _internals.Compiled, _internals.Image, _internals.UnitFile))
+
+def log(text):
+    with open("log", "a") as file:
+        file.write(text + "\\n")
+
+class Job:
+    stage, expanded, error, weight = "step", False, None, 0.0
+    def __init__(self, path, *, signature="", make=None, units=None, nothing=None, deps=None, weight=0.0, side=()):
+        self.path, self.signature, self.make, self.get, self.nothing = Path(path), signature, make, units, nothing
+        self.deps, self.weight, self.side = deps, weight, side
+    def line(self, env): return f"make {self.path}"
+    def makes_nothing(self): return bool(self.nothing and self.nothing())
+    def sidecars(self): return [Path(path) for path in self.side]
+    def dependencies(self): return self.deps() if self.deps else ()
+    def units(self): return self.get()
+    def run(self, node):
+        if self.error or self.path.name == "bad.o": raise SCons.Errors.BuildError(node=node, errstr=str(self.error))
+        log(str(self.path))
+        text = self.make() if self.make else "x"
+        if text is not None:
+            self.path.write_text(text)
+        for path in self.side: Path(path).write_text("")
+"""
+
+PLANNED = """
+def units():
+    nodes = []
+    for name in Path("plan").read_text().split():
+        if not Path(name + ".o").exists():
+            nodes.append(unit(env, name + ".o", [], Job(name + ".o", make=lambda name=name: name, weight=len(name))))
+    return nodes
+
+def link():
+    return " ".join(Path(name + ".o").read_text() for name in Path("plan").read_text().split())
+
+plan = artefact(env, "plan", [env.File("source")], Job("plan", make=lambda: Path("source").read_text().split(";")[0]))
+job = Job("image", make=link, units=units, nothing=lambda: not Path("plan").read_text().strip())
+if ARGUMENTS.get("nothing"): pass
+made = image(env, "image", [plan], job)
+env.Default(made)
+"""
+
+
+class Tree:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def write(self, name: str, text: str) -> None:
+        (self.root / name).write_text(text)
+
+    def read(self, name: str) -> str:
+        return (self.root / name).read_text()
+
+    def run(self, *args: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        environ = {**os.environ, "PYTHONPATH": str(BUILDERS)}
+        argv = [sys.executable, "-m", "SCons", "-Q", *args]
+        return subprocess.run(argv, cwd=self.root, env=environ, capture_output=True, text=True, timeout=timeout, check=False)
+
+    def made(self, *args: str) -> list[str]:
+        """What was made by one run that must succeed."""
+        (self.root / "log").unlink(missing_ok=True)
+        done = self.run(*args)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return self.read("log").split() if (self.root / "log").exists() else []
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path)
+
+
+def planned(tree: Tree, source: str, more: str = "") -> Tree:
+    tree.write("SConstruct", JOBS + PLANNED + textwrap.dedent(more))
+    tree.write("source", source)
+    return tree
+
+
+def test_units_are_made_for_a_plan_that_is_made_in_the_same_run(tree: Tree) -> None:
+    assert planned(tree, "a b").made("-j2")[0] == "plan"
+    assert tree.read("image") == "a b"
+    assert tree.made() == []
+
+
+@pytest.mark.parametrize("flags", [(), ("--implicit-cache",), ("--implicit-cache", "--implicit-deps-unchanged"), ("-j4",)])
+def test_a_changed_plan_brings_its_units_and_no_others(tree: Tree, flags: tuple[str, ...]) -> None:
+    planned(tree, "a b").made(*flags)
+    tree.write("source", "a c")
+    assert tree.made(*flags) == ["plan", "c.o", "image"]
+    assert tree.read("image") == "a c"
+    assert tree.made(*flags) == []
+
+
+def test_a_plan_that_is_only_up_to_date_still_decides_the_units(tree: Tree) -> None:
+    planned(tree, "a b").made()
+    (tree.root / "image").unlink()
+    (tree.root / "b.o").unlink()
+    assert tree.made() == ["b.o", "image"]
+
+
+def test_a_plan_made_anew_with_the_same_content_stops_the_build(tree: Tree) -> None:
+    planned(tree, "a b;1").made()
+    tree.write("source", "a b;2")
+    assert tree.made() == ["plan"]
+
+
+def test_folding_a_current_image_asks_for_no_unit(tree: Tree) -> None:
+    planned(tree, "a b").made()
+    (tree.root / "a.o").unlink()
+    assert tree.made() == []
+    assert tree.run("-q").returncode == 0
+
+
+def test_a_failed_unit_keeps_the_image_from_being_made(tree: Tree) -> None:
+    planned(tree, "a bad cc")
+    done = tree.run("-k")
+    assert done.returncode != 0
+    assert (tree.root / "a.o").exists()
+    assert (tree.root / "cc.o").exists()
+    assert not (tree.root / "image").exists()
+
+
+def test_units_leave_no_record_in_sconsign(tree: Tree) -> None:
+    planned(tree, "a b").made()
+    data = (tree.root / ".sconsign.dblite").read_bytes()
+    assert b"image" in data
+    assert b"a.o" not in data
+
+
+def test_a_target_that_is_not_the_recorded_one_is_made_again(tree: Tree) -> None:
+    planned(tree, "a b").made()
+    tree.write("plan", "a c")  # as a killed build of an edit that was taken back leaves it
+    assert tree.made() == ["plan"]
+    assert tree.read("plan") == "a b"
+    tree.write("image", "half")
+    assert tree.made() == ["image"]
+
+
+def test_a_target_with_a_new_time_and_the_recorded_content_is_current(tree: Tree) -> None:
+    planned(tree, "a b").made()
+    os.utime(tree.root / "image", (1, 1))
+    assert tree.made() == []
+
+
+def test_an_image_that_is_rightly_not_made_is_current(tree: Tree) -> None:
+    more = 'job.make = lambda: link() if Path("plan").read_text().strip() else Path("image").unlink(missing_ok=True)\n'
+    planned(tree, " ;", more)
+    assert tree.made() == ["plan", "image"]
+    assert tree.made() == []
+    assert tree.run("-q").returncode == 0
+    tree.write("source", "a")
+    assert tree.made() == ["plan", "a.o", "image"]
+    tree.write("source", " ;")
+    assert tree.made() == ["plan", "image"]
+    assert not (tree.root / "image").exists()
+    assert tree.made() == []
+
+
+def test_a_sidecar_that_is_gone_is_made_again(tree: Tree) -> None:
+    planned(tree, "a", 'job.side = ["side"]\n').made()
+    assert tree.made() == []
+    (tree.root / "side").unlink()
+    assert tree.made() == ["image"]
+
+
+def test_a_node_named_before_as_a_plain_file_becomes_ours(tree: Tree) -> None:
+    tree.write("SConstruct", JOBS + 'env.Alias("all", env.File("image"))\n' + PLANNED)
+    tree.write("source", "a")
+    assert tree.made("all") == ["plan", "a.o", "image"]
+
+
+COMPILED = """
+def read():
+    path = Path("out.d")
+    return path.read_text().split() if path.exists() else ()
+def compile():
+    Path("out.d").write_text(" ".join(Path("source").read_text().split()))
+    return "".join(Path(name).read_text() for name in read() if Path(name).exists())
+out = compiled(env, "out", [env.File("source")], Job("out", make=compile, deps=read))
+"""
+
+
+def test_headers_are_known_after_the_first_build(tree: Tree) -> None:
+    tree.write("SConstruct", JOBS + COMPILED)
+    tree.write("source", "one.h two.h")
+    tree.write("one.h", "1")
+    tree.write("two.h", "2")
+    assert tree.made() == ["out"]
+    assert tree.made() == []
+    assert tree.run("-q").returncode == 0
+    tree.write("two.h", "3")
+    assert tree.made() == ["out"]
+    assert tree.made() == []
+
+
+def test_a_header_that_went_makes_a_build_and_no_error(tree: Tree) -> None:
+    tree.write("SConstruct", JOBS + COMPILED)
+    tree.write("source", "one.h two.h")
+    tree.write("one.h", "1")
+    tree.write("two.h", "2")
+    tree.made()
+    (tree.root / "two.h").unlink()
+    tree.write("source", "one.h")
+    assert tree.made() == ["out"]
+    assert tree.made() == []
+
+
+@pytest.mark.parametrize("flags", [(), ("--implicit-cache",)])
+def test_a_header_that_another_builder_makes_is_made_first(tree: Tree, flags: tuple[str, ...]) -> None:
+    generated = 'env.Command("gen.h", "seed", "cp $SOURCE $TARGET")\n'
+    code = COMPILED.replace('" ".join(Path("source").read_text().split())', '"gen.h"')
+    tree.write("SConstruct", JOBS.replace("tools=[]", 'tools=[], CPPPATH=["."]') + generated + code)
+    tree.write("source", '#include "gen.h"\n')
+    tree.write("seed", "1")
+    assert tree.made("-j4", "out", *flags) == ["out"]
+    assert tree.read("out") == "1"
+    assert tree.made("out", *flags) == []
+    tree.write("seed", "2")
+    assert tree.made("out", *flags) == ["out"]
+    assert tree.read("out") == "2"
+
+
+def test_the_longest_unit_goes_first_over_all_images(tree: Tree) -> None:
+    second = """
+    other = image(env, "other", [plan], Job("other", units=lambda: [unit(env, "x" * 9 + ".o", [], Job("x" * 9 + ".o", weight=9.0))]))
+    env.Default(other)
+    """
+    made = planned(tree, "a ccccc bbb", second).made()
+    units = [name for name in made if name.endswith(".o")]
+    assert sorted(units[:-1], key=len, reverse=True) == units[:-1]
+
+
+def test_q_and_n_build_nothing(tree: Tree) -> None:
+    planned(tree, "a b")
+    assert tree.run("-q").returncode == 1
+    assert tree.run("-n").returncode == 0
+    assert not (tree.root / "plan").exists()
+    tree.made()
+    (tree.root / "image").unlink()
+    (tree.root / "a.o").unlink()
+    assert tree.run("-q").returncode == 1
+    shown = tree.run("-n").stdout
+    assert "make a.o" in shown
+    assert not (tree.root / "a.o").exists()
+
+
+def test_clean_takes_what_was_declared_and_leaves_units(tree: Tree) -> None:
+    planned(tree, "a b").made()
+    assert tree.run("-c").returncode == 0
+    assert not (tree.root / "image").exists()
+    assert not (tree.root / "plan").exists()
+    assert (tree.root / "a.o").exists()
+
+
+def test_explain_shows_what_changed_in_an_action(tree: Tree) -> None:
+    planned(tree, "a", 'job.signature = "level = " + ARGUMENTS.get("level", "3")\n').made()
+    done = tree.run("--debug=explain", "level=2")
+    assert "level = 3" in done.stdout
+    assert "level = 2" in done.stdout
+
+
+@pytest.mark.parametrize("jobs", ["-j1", "-j4"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "job.get = lambda: 1 / 0",
+        "_internals.weight = lambda node: 1 / 0",
+        "_internals.Batch._keep_units_back = lambda self: 1 / 0",
+        "job.makes_nothing = lambda: 1 / 0",
+        "job.sidecars = lambda: 1 / 0",
+        "plan.attributes.gpu.makes_nothing = lambda: 1 / 0",
+        "_internals.Artefact.is_recorded = lambda self: 1 / 0",
+        "_internals.Image._decided = lambda self: 1 / 0",
+    ],
+)
+def test_t11_a_hook_that_raises_does_not_hang_the_build(tree: Tree, fault: str, jobs: str) -> None:
+    planned(tree, "a b cc", fault + "\n")
+    tree.run(jobs)
+    tree.run(jobs)  # a build that has something recorded meets other hooks
+
+
+@pytest.mark.parametrize("fault", ["_read", "_is_current"])
+def test_t11_a_hook_of_compiled_files_that_raises_does_not_hang_the_build(tree: Tree, fault: str) -> None:
+    tree.write("SConstruct", JOBS + COMPILED + f"_internals.Compiled.{fault} = lambda self: 1 / 0\n")
+    tree.write("source", "one.h")
+    tree.write("one.h", "1")
+    tree.run("-j4")
+    tree.run("-j4")
+
+
+def test_loading_twice_is_harmless(tree: Tree) -> None:
+    planned(tree, "a", "_internals.install(); _internals.install()\n")
+    assert tree.made() == ["plan", "a.o", "image"]
