@@ -166,6 +166,14 @@ def test_s8_a_libdevice_function_that_does_not_exist_is_named() -> None:
         ptx(WAVE.replace("__nv_sinf", "__nv_sinq"))
 
 
+def test_a_libdevice_function_of_another_type_is_an_error() -> None:
+    other = WAVE.replace("declare float @__nv_sinf(float)", "declare float @__nv_sinf(double)").replace(
+        "__nv_sinf(float %v)", "__nv_sinf(double 1.0)"
+    )
+    with pytest.raises(SourceError, match=r"__nv_sinf as float \(double\); in libdevice it is float \(float\)"):
+        ptx(other)
+
+
 def test_a_module_with_its_own_libdevice_function_keeps_it() -> None:
     own = WAVE.replace("declare float @__nv_expf(float)", "define internal float @__nv_expf(float %x) {\n  ret float 4.2e1\n}")
     bits = f", {0x42280000};"  # 42.0, folded into the store

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import scons_gpu
-from scons_gpu.errors import MissingSymbolError, ToolKilledError
+from scons_gpu.errors import MissingSymbolError, ToolKilledError, ToolMissingError
 from scons_gpu.lower import pool as pools
 from scons_gpu.lower.options import LowerOptions
 from scons_gpu.lower.pool import Pool
@@ -150,9 +150,9 @@ def test_r5_a_killed_worker_fails_its_task_alone(pool: Pool, unit: str, slow: st
 
 def test_a_worker_that_died_idle_fails_no_task(pool: Pool, unit: str) -> None:
     ptx(pool, unit)
-    worker = only(pool)
-    os.kill(worker, signal.SIGTERM)
-    until(lambda: not alive(worker))
+    (worker,) = pool._all
+    os.kill(worker.pid, signal.SIGTERM)
+    until(lambda: not worker.alive())
     assert ".entry root" in ptx(pool, unit)
     assert pool.started == 2
 
@@ -244,6 +244,15 @@ def test_a_projects_own_modules_do_not_get_in_the_way(pool: Pool, unit: str, tmp
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong module')\n")
     monkeypatch.chdir(tmp_path)
     assert ".entry root" in ptx(pool, unit)
+
+
+def test_a_worker_without_llvm_says_so(tmp_path: Path, unit: str) -> None:
+    (tmp_path / "llvmlite").mkdir()
+    (tmp_path / "llvmlite" / "__init__.py").write_text("raise ImportError('libllvmlite.so is gone')\n")
+    made = Pool(environ={**os.environ, "PYTHONPATH": str(tmp_path)})
+    with pytest.raises(ToolMissingError, match=r"libllvmlite\.so is gone"):
+        ptx(made, unit)
+    made.close()
 
 
 def test_this_very_package_runs_in_the_worker(tmp_path: Path, unit: str) -> None:

@@ -30,7 +30,7 @@ from scons_gpu.errors import GpuError, MissingSymbolError, SourceError, ToolErro
 from scons_gpu.lower import libdevice as device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.toolchain.arch import Target
@@ -85,7 +85,8 @@ def lower(  # noqa: PLR0913 - one keyword per input
         _rename(module, renames or {})
         _verify(module)
         if options.flush and not _REFLECT_FTZ.search(text):
-            module.link_in(_parse(_head(machine) + _FLUSH_FLAG, context))
+            with _parse(_head(machine) + _FLUSH_FLAG, context) as flag:
+                module.link_in(flag)
         if f"@{device.PREFIX}" in text:
             _link_libdevice(module, context, _head(machine), options, device.load(libdevice, cache) if libdevice else None, searched)
         _optimise(module, machine, options.opt)
@@ -210,10 +211,21 @@ def _link_libdevice(  # noqa: PLR0913, PLR0917
         raise MissingSymbolError(msg)
     defined = {function.name for function in functions if not function.is_declaration and function.linkage.name != "internal"}
     text = library.module(needed, defined=defined, precise_sqrt=not options.fast_math, head=head)
-    module.link_in(_parse(flushing(text) if options.flush else text, context))
+    with _parse(flushing(text) if options.flush else text, context) as definitions:  # closed before its context, also after an error
+        _check_types(module, definitions, needed)
+        module.link_in(definitions)
     for name in _defined(text):
         if name not in defined:
             module.get_function(name).linkage = "internal"
+
+
+def _check_types(module: Any, definitions: Any, names: Iterable[str]) -> None:  # noqa: ANN401
+    """LLVM links a call of another type in silence, and then takes the kernel for one that never gets there."""
+    for name in names:
+        called, defined = (str(side.get_function(name).global_value_type) for side in (module, definitions))
+        if called != defined:
+            msg = f"declares {name} as {called}; in libdevice it is {defined}"
+            raise SourceError(msg)
 
 
 def _defined(text: str) -> Iterator[str]:

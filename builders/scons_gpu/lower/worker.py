@@ -22,7 +22,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scons_gpu.errors import DamagedError, GpuError, SourceError
+from scons_gpu.errors import DamagedError, GpuError, SourceError, ToolMissingError
 from scons_gpu.lower.options import LowerOptions
 from scons_gpu.lower.output import condense
 from scons_gpu.store.files import write_atomic
@@ -191,6 +191,9 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
         result = {"ok": True, **_OPERATIONS[request.pop("op")](**request)}
     except GpuError as error:
         result = {"ok": False, "error": error.to_json()}
+    except ImportError as error:
+        missing = ToolMissingError(f"the worker cannot load what it needs: {error}", hint=f"{sys.executable} -m pip install scons-gpu[all]")
+        result = {"ok": False, "error": missing.to_json()}
     except Exception:  # noqa: BLE001 - the next task must find a living worker
         what = "a task failed inside the worker; this is a bug"
         result = {"ok": False, "error": {"kind": "error", "what": what, "output": traceback.format_exc()}}
