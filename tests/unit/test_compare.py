@@ -145,9 +145,9 @@ class Project:
         self.kernels[name] = {"readable": name, "source": "s.ll", "archs": {ARCH: {"entry": name, "spill_bytes": 0, **more}}}
 
     def manifest(self) -> Path:
-        module = {"images": self.images, "bundle": self.bundle, "kernels": self.kernels, "state": self.state, "bypass": False}
+        module = {"images": self.images, "bundle": self.bundle, "kernels": self.kernels, "state": self.state, "bypass": False, "options": self.options}
         path = self.folder / "net.json"
-        data = {"schema": "scons-gpu/manifest/1", "program": "net", "archs": [ARCH], "modules": {"m": module}, "options": self.options}
+        data = {"schema": "scons-gpu/manifest/1", "program": "net", "archs": [ARCH], "modules": {"m": module}}
         path.write_text(json.dumps(data))
         return path
 

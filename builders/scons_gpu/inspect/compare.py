@@ -122,7 +122,7 @@ def compare(manifest: Path, *, tools: Tools, arch: str = "", kernel: str = "", t
             continue
         told(f"{module.name} ({module.arch})")
         try:
-            compared += _compare_module(module, wanted, options=_options(data, module.arch), tools=tools, all_wanted=not kernel)
+            compared += _compare_module(module, wanted, options=_options(module), tools=tools, all_wanted=not kernel)
         except GpuError as error:
             raise error.at(module=module.name, arch=module.arch) from None
     return Report(program=str(data.get("program", "")), kernels=tuple(compared), notes=tuple(notes))
@@ -162,9 +162,9 @@ def _wanted(module: _Module, name: str) -> dict[str, Any]:
     return {symbol: one for symbol, one in kernels.items() if name in {"", symbol} or name in str(one.get("readable", ""))}
 
 
-def _options(data: dict[str, Any], arch: str) -> BuildOptions:
-    """From the manifest's "options"; what it does not say is the default."""
-    options = dict(data.get("options") or {})
+def _options(module: _Module) -> BuildOptions:
+    """From the module's "options"; what they do not say is the default."""
+    arch, options = module.arch, dict(module.data.get("options") or {})
     ptx = options.get("ptx") or {}
     if arch not in ptx:
         msg = f"the manifest does not say which PTX version {arch} was built with"

@@ -1,0 +1,287 @@
+"""The steps of a build by hand, as logs quote them: source, split, plan, lower, assemble, link, pack."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from scons_gpu.cli import tools as given
+from scons_gpu.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scons_gpu.assemble.choose import Need
+    from scons_gpu.cli.program import Place
+    from scons_gpu.toolchain.arch import Target
+
+__all__ = ["COMMANDS"]
+
+_existing = click.Path(exists=True, dir_okay=False)
+
+
+@click.command()
+@click.argument("path", metavar="IN", type=_existing)
+@given.arch()
+@given.output
+@click.option("-I", "cpppath", multiple=True, help="A folder with headers.", metavar="DIR")
+@click.option("-D", "defines", multiple=True, help="A define.", metavar="NAME[=VALUE]")
+@click.option("--flag", "flags", multiple=True, help="A further option for clang.", metavar="FLAG")
+@click.option("--fast-math", is_flag=True, help="As nvcc's -use_fast_math.")
+@click.option("--ftz", is_flag=True, help="Flush single precision denormals.")
+@click.option("--lineinfo", is_flag=True, help="Keep line tables.")
+@click.option("--debug", is_flag=True, help="Keep debug information.")
+@click.pass_obj
+def source(place: Place, /, *, path: str, arch: str, output: str, **options: Any) -> None:  # noqa: ANN401 - the front end's options
+    """A source (.cu, .ll, .bc) becomes LLVM IR for one architecture."""
+    wanted = given.target(arch)
+    if not path.endswith(".cu"):
+        with _worker() as run:
+            given.say(run("source", path=_absolute(path), arch=wanted.name, output=_absolute(output))["output"])
+        return
+    from scons_gpu.source.clang import ClangOptions, compile_cuda  # noqa: PLC0415 - each command loads what it needs
+    from scons_gpu.toolchain.versions import require  # noqa: PLC0415
+
+    found = given.toolchain(place.store)
+    compiled = compile_cuda(
+        require(found, "clang"),
+        path,
+        target=wanted,
+        options=ClangOptions(**options),
+        headers=found.headers,
+        output=Path(output).absolute(),
+        top=str(Path.cwd()),
+    )
+    given.say(compiled.output)
+
+
+@click.command()
+@click.argument("path", metavar="IR", type=_existing)
+@given.arch()
+@given.output
+@click.option("--form", type=click.Choice(["apart", "closed"]), default="apart", show_default=True, help="closed: every unit a program.")
+@click.option("--source", help="What messages call the source; IR by default.", metavar="NAME")
+@click.pass_obj
+def split(place: Place, /, *, path: str, arch: str, output: str, form: str, source: str | None) -> None:  # noqa: PLR0913
+    """IR becomes an index; the units' slices go to the store."""
+    wanted = given.target(arch)
+    with _worker() as run:
+        answer = run(
+            "split",
+            path=_absolute(path),
+            source=source or path,
+            arch=wanted.name,
+            form=form,
+            roots=[str(place.store)],
+            output=_absolute(output),
+        )
+    given.say(answer["output"])
+
+
+@click.command()
+@click.argument("indexes", metavar="INDEX...", nargs=-1, required=True, type=_existing)
+@given.arch()
+@given.output
+@click.option("--module", default="", help="The module's name; that of the plan's folder by default.")
+@click.option("--link", type=click.Choice(["image", "bundle"]), default="image", show_default=True, help="Link mode.")
+@given.lowering
+@click.pass_obj
+def plan(  # noqa: PLR0913 - an option each
+    place: Place,
+    /,
+    *,
+    indexes: tuple[str, ...],
+    arch: str,
+    output: str,
+    module: str,
+    link: str,
+    **options: Any,  # noqa: ANN401 - how units will be lowered
+) -> None:
+    """The indexes of a module's sources become its plan."""
+    import scons_gpu.plan as plans  # noqa: PLC0415
+    from scons_gpu.lower.options import key as lower_key  # noqa: PLC0415
+    from scons_gpu.split.index import from_text  # noqa: PLC0415
+    from scons_gpu.store.files import write_atomic  # noqa: PLC0415
+
+    wanted, found = given.target(arch), given.toolchain(place.store)
+    lowered = given.lower_options(wanted, found, **options)
+    library = found.libdevice.identity if found.libdevice else ""
+
+    def key(slice_name: str, *, libdevice: bool, renames: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        identity = library if libdevice else ""
+        return lower_key(slice=slice_name, target=wanted, options=lowered, llvm=found.llvm, libdevice=identity, renames=renames)
+
+    read = [from_text(given.read(path), path=path) for path in indexes]
+    name = module or Path(output).absolute().parent.name
+    made = plans.plan(read, module=name, arch=wanted.name, link=link, key=key)
+    for part in made.parts:
+        if error := plans.refusal(part):
+            raise error.at(module=name, source=part.source, arch=wanted.name)
+    write_atomic(Path(output).absolute(), plans.to_text(made))
+    given.say("\n".join(f"{where}: {text}" for where, text in made.notes))
+
+
+@click.command()
+@click.argument("name", metavar="SLICE")
+@given.arch()
+@given.output
+@given.lowering
+@click.option("--rename", "renames", multiple=True, help="A symbol of the slice, and its name in the image.", metavar="OLD=NEW")
+@click.pass_obj
+def lower(
+    place: Place,
+    /,
+    *,
+    name: str,
+    arch: str,
+    output: str,
+    renames: tuple[str, ...],
+    **options: Any,  # noqa: ANN401 - how to lower
+) -> None:
+    """A slice, by path or by its name in the store, becomes PTX."""
+    from dataclasses import asdict  # noqa: PLC0415
+
+    wanted, found = given.target(arch), given.toolchain(place.store)
+    where = {"file": _absolute(name)} if Path(name).is_file() else {"slice": name, "roots": [str(place.store)]}
+    with _worker() as run:
+        answer = run(
+            "lower",
+            **where,
+            arch=wanted.name,
+            options=asdict(given.lower_options(wanted, found, **options)),
+            libdevice=found.libdevice.path if found.libdevice else "",
+            searched=found.where("libdevice"),
+            renames=[_pair(text) for text in renames],
+            output=_absolute(output),
+        )
+    given.say(answer["output"])
+
+
+@click.command()
+@click.argument("path", metavar="PTX", type=_existing)
+@given.arch(required=False)
+@given.output
+@click.option("--whole", is_flag=True, help="A program of its own, not a relocatable object.")
+@click.option("--verbose", is_flag=True, help="Show the assembler's report of resources.")
+@given.assembling
+@click.pass_obj
+def assemble(  # noqa: PLR0913 - an option each
+    place: Place,
+    /,
+    *,
+    path: str,
+    arch: str | None,
+    output: str,
+    whole: bool,
+    provider: str,
+    **options: Any,  # noqa: ANN401 - how to assemble
+) -> None:
+    """PTX becomes an object. Without --arch, for the architecture that the PTX names."""
+    from scons_gpu.assemble.choose import choose  # noqa: PLC0415
+    from scons_gpu.store.files import write_atomic  # noqa: PLC0415
+
+    ptx = given.read(path)
+    wanted = given.target(arch) if arch else _target_of(ptx, path)
+    need: Need = "compile" if whole else "relocatable"
+    chosen = choose(given.toolchain(place.store), wanted=provider, needs=[need], facts=place.store / "tools").provider
+    work = chosen.compile if whole else chosen.compile_relocatable
+    made = work(ptx, target=wanted, options=given.assemble_options(**options))
+    write_atomic(Path(output).absolute(), made.data)
+    given.say(made.output)
+
+
+@click.command()
+@click.argument("plans", metavar="PLAN...", nargs=-1, required=True, type=_existing)
+@given.output
+@given.assembling
+@click.pass_obj
+def link(place: Place, /, *, plans: tuple[str, ...], output: str, provider: str, **options: Any) -> None:  # noqa: ANN401
+    """The objects that a plan names, all of them in the store, become the module's image; of several plans, its bundle.
+
+    The options must be those that the objects were assembled with: they are part of the objects' names.
+    """
+    from scons_gpu.cli.linking import Linker  # noqa: PLC0415
+    from scons_gpu.plan import from_text  # noqa: PLC0415
+    from scons_gpu.store.files import write_atomic  # noqa: PLC0415
+
+    read = [from_text(given.read(path), path=path) for path in plans]
+    linker = Linker(store=place.store, tools=given.toolchain(place.store), provider=provider, options=given.assemble_options(**options))
+    data = linker.bundle(read, Path(output)) if read[0].link == "bundle" else linker.image(_only(read))
+    write_atomic(Path(output).absolute(), data)
+    given.say(linker.output)
+
+
+@click.command()
+@click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=_existing)
+@given.output
+@click.pass_obj
+def pack(place: Place, /, images: tuple[str, ...], output: str) -> None:
+    """Images (.cubin, .ptx), one per architecture, become a fatbin. A file called <arch>.cubin or <arch>.ptx says which."""
+    from scons_gpu.link.fatbin import pack as packed  # noqa: PLC0415
+    from scons_gpu.store.files import write_atomic  # noqa: PLC0415
+    from scons_gpu.toolchain.versions import require  # noqa: PLC0415
+
+    paths = [(_target_of_image(Path(path)), Path(path)) for path in images]
+    write_atomic(Path(output).absolute(), packed(paths, fatbinary=require(given.toolchain(place.store), "fatbinary")))
+
+
+COMMANDS = (source, split, plan, lower, assemble, link, pack)
+
+
+@contextlib.contextmanager
+def _worker() -> Iterator[Any]:
+    """Has tasks done by a worker: LLVM may take its process along."""
+    from scons_gpu.lower.pool import Pool  # noqa: PLC0415
+
+    pool = Pool()
+    try:
+        yield pool.run
+    finally:
+        pool.close()
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).absolute())
+
+
+def _pair(text: str) -> list[str]:
+    old, equals, new = text.partition("=")
+    if not (old and equals and new):
+        msg = f"--rename {text}: OLD=NEW is wanted"
+        raise UsageError(msg)
+    return [old, new]
+
+
+def _only(plans: list[Any]) -> Any:  # noqa: ANN401 - a plan
+    if len(plans) != 1:
+        msg = f"an image is made of one plan, and {len(plans)} were named"
+        raise UsageError(msg, hint="link each architecture's plan, then pack the images")
+    return plans[0]
+
+
+def _target_of(ptx: str, path: str) -> Target:
+    import re  # noqa: PLC0415
+
+    named = re.search(r"^\s*\.target\s+(\w+)", ptx, re.MULTILINE)
+    if not named:
+        msg = f"{path}: names no architecture"
+        raise UsageError(msg, hint="give one with --arch")
+    return given.target(named[1])
+
+
+def _target_of_image(path: Path) -> Target:
+    from scons_gpu.assemble.cubin import head  # noqa: PLC0415
+
+    with contextlib.suppress(UsageError):
+        return given.target(path.stem)
+    data = path.read_bytes()
+    if data[:4] != b"\x7fELF":
+        return given.target(_target_of(data.decode(errors="replace"), str(path)).name.replace("sm_", "compute_"))
+    read = head(data)
+    if isinstance(read, str) or not (read.arch or read.number):
+        msg = f"{path}: does not tell its architecture{f': {read}' if isinstance(read, str) else ''}"
+        raise UsageError(msg, hint="call it <arch>.cubin")
+    return given.target(read.arch or f"sm_{read.number}")
