@@ -8,6 +8,7 @@ that need it. That makes clang forget the CUDA version, without which it rejects
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,10 +147,22 @@ def compile_cuda(  # noqa: PLR0913 - one keyword for each thing that decides
             msg = "clang said that it succeeded and made nothing"
             raise ToolSilentError(msg, source=source, arch=target.name, output=done.output)
         dependencies = read_depfile(depfile.read_text(errors="surrogateescape"), top=top)
-        write_atomic(output, private.read_bytes())
+        write_atomic(output, _renamed(private.read_bytes(), _seen_from_top(source, top)))
     own = _from_top(source, top)
     others = tuple(path for path in dependencies if path != own)
     return Compiled(dependencies=others, output=warnings_of(done.stderr), cpu=done.cpu, peak_kib=done.peak_kib)
+
+
+def _seen_from_top(source: str, top: str) -> str:
+    return _from_top(source, top) if _below(Path(source), Path(top)) else Path(source).name
+
+
+def _renamed(ir: bytes, name: str) -> bytes:
+    """The two lines that tell the source's path as clang was given it, which no prefix map reaches."""
+    quoted = name.encode(errors="surrogateescape")
+    ir = re.sub(rb"\A; ModuleID = '[^\n]*'", lambda _: b"; ModuleID = '" + quoted + b"'", ir, count=1)
+    escaped = b"".join(bytes([byte]) if 32 <= byte < 127 and byte not in b'"\\' else b"\\%02X" % byte for byte in quoted)
+    return re.sub(rb'^source_filename = "[^\n]*"', lambda _: b'source_filename = "' + escaped + b'"', ir, count=1, flags=re.MULTILINE)
 
 
 def _environ() -> dict[str, str]:

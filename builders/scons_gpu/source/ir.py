@@ -55,21 +55,23 @@ def read_ir(path: Path, *, target: Target) -> tuple[str, str]:
 
     data = _read(path)
     said = _Said()
-    with _captured(said):
+    # Closed here, module first: left to the garbage collector (an error's traceback holds both) they may go in the other order, and
+    # LLVM crashes when a module outlives its context.
+    with _captured(said), binding.create_context() as context:
         text = "" if data.startswith(_BITCODE) else _decoded(data, path)
-        context = binding.create_context()
         try:
             module = binding.parse_assembly(text, context) if text else binding.parse_bitcode(data, context)
         except RuntimeError as error:
             raise _unreadable(str(error), path=path, text=text, reader=binding.llvm_version_info[0]) from None
-        _check_target(module.triple, path)
-        module.data_layout = _layout(module.data_layout, path=path, target=target)
-        try:
-            module.verify()
-        except RuntimeError as error:
-            raise _unverified(str(error), path=path, text=text) from None
-        printed = str(module)
-    return printed, said.text
+        with module:
+            _check_target(module.triple, path)
+            module.data_layout = _layout(module.data_layout, path=path, target=target)
+            try:
+                module.verify()
+            except RuntimeError as error:
+                raise _unverified(str(error), path=path, text=text) from None
+            printed = str(module)
+    return printed, said.text.replace("<string>", str(path))
 
 
 def _read(path: Path) -> bytes:
