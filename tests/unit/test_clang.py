@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -9,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scons_gpu.errors import GpuError, SourceError, ToolKilledError, ToolMissingError, ToolSilentError, UnsupportedArchError
 from scons_gpu.source.clang import ClangOptions, Compiled, command, compile_cuda
@@ -233,6 +236,15 @@ def test_a4_an_intrinsic_that_the_architecture_lacks(here: Toolchain, tmp_path: 
     assert caught.value.arch == "sm_75"
 
 
+@pytest.mark.parametrize(("call", "arch", "needed"), [("__reduce_add_sync(~0u, 1)", "sm_75", "sm_80"), ("__cluster_barrier_arrive()", "sm_80", "sm_90")])
+def test_a4_a_function_that_the_headers_keep_from_the_architecture(here: Toolchain, tmp_path: Path, call: str, arch: str, needed: str) -> None:
+    top = tree(tmp_path, {"k.cu": f"__global__ void k() {{ {call}; }}\n"})
+    compiled(here, top, arch=needed, options=ClangOptions())
+    with pytest.raises(SourceError) as caught:
+        compiled(here, top, arch=arch, options=ClangOptions())
+    assert caught.value.hint == f"{arch} has no {call.partition('(')[0]}: it needs {needed} or newer"
+
+
 def test_missing_headers_each_with_its_hint(here: Toolchain, tmp_path: Path) -> None:
     top = tree(tmp_path, {"k.cu": '#include "mine.h"\n', "r.cu": "#include <curand_kernel.h>\n"})
     with pytest.raises(SourceError, match=r"if mine\.h lies in another folder, add that to CPPPATH"):
@@ -330,6 +342,24 @@ def test_the_command_line(tmp_path: Path) -> None:
 )
 def test_r1_rules_as_clang_writes_them(text: str, expected: tuple[str, ...]) -> None:
     assert read_depfile(text, top="/top") == expected
+
+
+def as_clang_writes_it(name: str) -> str:
+    """PrintFilename in clang's DependencyFile.cpp."""
+    out = ""
+    for at, char in enumerate(name):
+        if char in " #":
+            slashes = len(name[:at]) - len(name[:at].rstrip("\\"))
+            out += "\\" * slashes + "\\"
+        out += "$$" if char == "$" else char
+    return out
+
+
+@given(st.lists(st.text(alphabet="ab. #$\\:é", min_size=1, max_size=8), min_size=1, max_size=4))
+def test_r1_any_name_comes_through(names: list[str]) -> None:
+    paths = [f"/top/n{name}/x" for name in names]
+    rule = "x: " + " \\\n  ".join(as_clang_writes_it(path) for path in paths) + "\n"
+    assert read_depfile(rule, top="/top") == tuple(dict.fromkeys(os.path.relpath(path, "/top") for path in paths))
 
 
 def test_r1_a_path_through_a_linked_folder(tmp_path: Path) -> None:

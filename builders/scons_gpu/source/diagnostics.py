@@ -15,6 +15,7 @@ __all__ = ["classify", "warnings_of"]
 
 _SUMMARY = re.compile(r"^\d+ (?:warning|error)s?(?: and \d+ errors?)? generated(?: when compiling for [\w.]+)?\.$")
 _MISSING = re.compile(r"fatal error: '([^']+)' file not found")
+_UNDECLARED = re.compile(r"use of undeclared identifier '(\w+)'")
 _FEATURE = re.compile(r"'(\w+)' needs target feature ([\w|,()]+)")
 # Its wrapper for CUDA includes these before the first line of the source.
 _STANDARD = {
@@ -22,6 +23,13 @@ _STANDARD = {
     "cstdio", "cstdlib", "cstring", "functional", "initializer_list", "iostream", "iterator", "limits", "limits.h", "math.h", "memory",
     "new", "stdint.h", "stdio.h", "stdlib.h", "string", "string.h", "tuple", "type_traits", "utility", "vector",
 }
+
+# Clang's and CUDA's headers declare these from an architecture on, so below it they are just unknown names.
+_DECLARED_FROM = (
+    (re.compile(r"__match_\w+_sync"), 70),
+    (re.compile(r"__reduce_\w+_sync|__nv_memcpy_async_\w+|__nv_associate_access_property"), 80),
+    (re.compile(r"__cluster\w+|__threadfence_cluster|__isClusterShared|__isCtaShared"), 90),
+)
 
 
 def classify(done: Finished, *, source: str, target: Target) -> GpuError:
@@ -57,6 +65,10 @@ def _hint(said: str, missing: re.Match[str] | None, target: Target) -> str:
     feature = _FEATURE.search(said)
     if feature:
         return f"{target.name} has no {feature[1]}: {_needed(feature[2])}"
+    for undeclared in _UNDECLARED.finditer(said):
+        since = next((number for names, number in _DECLARED_FROM if names.fullmatch(undeclared[1])), 0)
+        if since > target.number:
+            return f"{target.name} has no {undeclared[1]}: it needs sm_{since} or newer"
     if missing and missing[1].startswith("curand"):
         return "the headers of cuRAND are a wheel of their own: pip install nvidia-curand-cu12"
     if missing:

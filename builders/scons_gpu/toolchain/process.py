@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import tempfile
@@ -15,6 +14,7 @@ from scons_gpu.errors import ToolKilledError, ToolMissingError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+    from resource import struct_rusage
 
 __all__ = ["Finished", "run"]
 
@@ -49,6 +49,8 @@ class Finished:
 
 def run(argv: Sequence[str], *, cwd: str | Path | None = None, environ: Mapping[str, str] | None = None, text: str = "") -> Finished:
     """Runs `argv` with `text` as its input. Output goes through files: a pipe's reader would need threads to get at the memory figure."""
+    import resource  # noqa: PLC0415 - there is none on Windows, where this module can still be imported
+
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         stdin.write(text.encode())
         stdin.seek(0)
@@ -67,7 +69,7 @@ def run(argv: Sequence[str], *, cwd: str | Path | None = None, environ: Mapping[
     return Finished(status=process.returncode, stdout=said[0], stderr=said[1], cpu=usage.ru_utime + usage.ru_stime, peak_kib=peak)
 
 
-def _wait(process: subprocess.Popen[bytes]) -> resource.struct_rusage:
+def _wait(process: subprocess.Popen[bytes]) -> struct_rusage:
     try:
         _, status, usage = os.wait4(process.pid, 0)
     except BaseException:  # an interrupt: what was started here ends with it

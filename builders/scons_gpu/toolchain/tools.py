@@ -212,6 +212,7 @@ def _given_clang(search: _Search, wanted: str) -> Tool:
     if path is None:
         msg = f"GPU_CLANG={wanted}: there is no such program"
         raise UsageError(msg, hint="name clang 22 by its path, or leave GPU_CLANG out to have it looked for")
+    path = str(Path(path).absolute())
     tool, trouble = _examine(search, path, "GPU_CLANG")
     search.look("clang", path, "GPU_CLANG", trouble or "taken")
     if trouble:
