@@ -111,11 +111,11 @@ class Project:
     def source(self, text: str, *, name: str = "s.ll") -> None:
         (self.module / f"{name}.{ARCH}.ll").write_text(COMMON + text)
 
-    def lower(self, text: str, name: str, **options: object) -> Path:
+    def lower(self, text: str, name: str) -> Path:
         path = self.folder / f"{name}.ll"
         path.write_text(COMMON + text)
         made = self.folder / f"{name}.ptx"
-        made.write_text(undivided.build(Request(sources=(str(path),), cpu=ARCH, ptx=PTX, libdevice=self.tools.libdevice, **options)))
+        made.write_text(undivided.build(Request(sources=(str(path),), cpu=ARCH, ptx=PTX, libdevice=self.tools.libdevice)))
         return made
 
     def image(self, *units: str, kernels: tuple[str, ...]) -> Project:

@@ -15,6 +15,9 @@ _FUNCTION = re.compile(
     r"^(?:\.visible |\.weak )?\.(?:entry|func)\s+(?:\([^)]*\)\s*)?([\w$%]+)\s*\(([^;{}]*?)\)[^;{}]*\{.*?^\}", re.MULTILINE | re.DOTALL
 )
 _CONSTANT = re.compile(r"^(?:\.visible |\.weak )?\.const (?:\.align \d+ )?\.\w+ ([\w$%]+)", re.MULTILINE)
+_VARIABLE = re.compile(
+    r"^(?:\.visible |\.weak |\.extern )?\.(?:const|global) (?:\.attribute\([^)]*\) )?(?:\.align \d+ )?\.\w+ ([\w$%]+)[^;]*;\n", re.MULTILINE
+)
 _WORD = re.compile(r"[A-Za-z_$%][\w$]*")
 _LABEL = re.compile(r"\$L_\w+|__local_depot\d+|\bcallseq \d+, \d+")
 
@@ -39,6 +42,16 @@ class Listing:
         for function in self._closure(name):
             words |= set(_WORD.findall(self._functions[function]))
         return tuple(sorted(words & self._constants))
+
+    def without_unused(self) -> str:
+        """The module without the variables that neither a function nor a variable that stays names."""
+        defined = {match[1]: match[0] for match in _VARIABLE.finditer(self._ptx)}
+        kept: set[str] = set()
+        waiting = set(_WORD.findall(_VARIABLE.sub("", self._ptx))) & defined.keys()
+        while waiting:
+            kept |= waiting
+            waiting = {word for name in waiting for word in _WORD.findall(defined[name])} & defined.keys() - kept
+        return _VARIABLE.sub(lambda match: match[0] if match[1] in kept else "", self._ptx)
 
     def same(self, name: str, other: Listing) -> bool:
         """Whether the function and all that it calls read alike in both, but for the numbers of labels."""

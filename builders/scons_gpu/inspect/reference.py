@@ -89,7 +89,7 @@ class Reference:
         return replace(self, visible=tuple(names), spills={})
 
     def keeping(self, kernels: Sequence[str]) -> Reference:
-        """The same module without its other kernels, so that only constants of these lie in its banks."""
+        """The same module without its other kernels and what only they name, so that only these kernels' constants lie in its banks."""
         return replace(self, kernels=tuple(kernels), spills={})
 
     @cached_property
@@ -113,7 +113,8 @@ class Reference:
             kernels=self.kernels,
             visible=self.visible,
         )
-        return undivided.build(request)
+        made = undivided.build(request)
+        return Listing(made).without_unused() if self.kernels else made
 
     @cached_property
     def whole(self) -> Program:

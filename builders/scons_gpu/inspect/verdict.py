@@ -21,6 +21,7 @@ SAME, PLACEMENT, SCHEDULE, EXPOSED, OTHER = CLASSES = (
     "private state made visible",
     "different",
 )
+UNEXPLAINED = "not explained"
 
 
 @dataclass(frozen=True)
@@ -92,18 +93,27 @@ class Judge:
         if before is None:
             return Verdict(OTHER, "the undivided build lacks the kernel", before, after)
         kind, cause = self._classify(self.reference, symbol, built)
-        if kind == OTHER and self.private:
-            self._exposed = self._exposed or self.reference.exposing(self.private)
-            if self._classify(self._exposed, symbol, built)[0] != OTHER:
-                kind, cause = EXPOSED, f"as in an undivided build in which {', '.join(self.private)} can be seen"
+        if cause.startswith(UNEXPLAINED) and self.private:
+            kind, cause = self._expose(symbol, built) or (kind, cause)
         return Verdict(kind, cause, before, after)
+
+    def _expose(self, symbol: str, built: Built) -> tuple[str, str] | None:
+        """What it is where private state can be seen in the undivided build too; None where that explains nothing."""
+        self._exposed = self._exposed or self.reference.exposing(self.private)
+        kind, cause = self._classify(self._exposed, symbol, built)
+        if cause.startswith(UNEXPLAINED):
+            return None
+        seen = f"as in an undivided build in which {', '.join(self.private)} can be seen"
+        whole = self._exposed.whole.cubin.resources(symbol)
+        grew = kind == OTHER and _grew(whole, built.program.cubin.resources(built.entry))
+        return (OTHER if grew else EXPOSED), "; ".join(part for part in (seen, cause) if part)
 
     def _classify(self, reference: Reference, symbol: str, built: Built) -> tuple[str, str]:
         """A promise that differs decides before any code is looked at; nothing but equal resources makes a schedule the only difference."""
         whole = reference.whole
         promised = whole.cubin.contract(symbol).differs(built.program.cubin.contract(built.entry))
         if promised:
-            return OTHER, f"promised otherwise: {', '.join(promised)}"
+            return OTHER, f"{UNEXPLAINED}: promised otherwise ({', '.join(promised)})"
         mine, theirs = whole.cubin.resources(symbol), built.program.cubin.resources(built.entry)
         relation = self._relate(reference, whole, symbol, built)
         if relation != DIFFERENT and mine == theirs:
@@ -121,7 +131,7 @@ class Judge:
             return SCHEDULE, "the same instructions in another order"
         alone = self._keeping(reference, built.mates or (symbol,))
         if self._relate(alone, alone.relocatable if self.linked else alone.whole, symbol, built) == DIFFERENT:
-            return OTHER, "not explained"
+            return OTHER, UNEXPLAINED
         if not reference.listing.same(symbol, alone.listing):
             return OTHER, "the module without its other kernels makes the same code: they change what is inlined or folded"
         return (SCHEDULE if self.linked else PLACEMENT), "the same PTX; without the other kernels' constants the code is the same"
