@@ -99,6 +99,13 @@ class Graph:
         """Whether a function calls what it does not name."""
         return _INDIRECT_CALL.search(self._module.functions[symbol].piece.text()) is not None
 
+    def calls(self, user: str, symbol: str) -> bool:
+        """Whether a function calls another by name, rather than to compare or pass on its address."""
+        if user not in self._module.functions:
+            return False
+        piece = self._module.functions[user].piece
+        return any(piece.refs[index] == symbol and piece.literals[place + 1].startswith("(") for place, index in enumerate(piece.order))
+
     def taken(self, symbol: str) -> bool:
         """Whether a member takes a function's address: names it anywhere but in front of a call's arguments."""
         functions = self._module.functions

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from scons_gpu.split.pieces import Piece, Tokeniser
 
-__all__ = ["CompileUnit", "Declaration", "Function", "Module", "Variable"]
+__all__ = ["PTX_NAME", "CompileUnit", "Declaration", "Function", "Module", "Variable"]
+
+PTX_NAME = re.compile(r"@(?:[A-Za-z][\w$]*|[_$%][\w$]+)", re.ASCII)
+"""What PTX can spell. Names of what stays inside a unit are mended by LLVM; on any other it aborts, or ptxas does not read it."""
 
 LOCAL_LINKAGE = ("private", "internal")
 WEAK_LINKAGE = ("linkonce", "linkonce_odr", "weak", "weak_odr", "common")

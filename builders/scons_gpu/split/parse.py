@@ -45,10 +45,13 @@ def parse(text: str, *, source: str) -> Printed:
         raise SourceError(msg, source=source)
     try:
         module = llvm.parse_assembly(text, llvm.create_context())
-        module.verify()
     except RuntimeError as error:
         raise _refusal(str(error), source=source) from None
-    with module:
+    with module:  # closed before its context whatever happens: the other order crashes, and a traceback keeps both alive
+        try:
+            module.verify()
+        except RuntimeError as error:
+            raise _refusal(str(error), source=source) from None
         layout, triple = _target(module, source=source)
         printed = str(module)
         if _separate(module, printed):
@@ -123,14 +126,22 @@ def _separate(module: Any, printed: str) -> bool:  # noqa: ANN401 - llvmlite is 
             continue
         slot = 0
         for value in _locals(function):
-            if value.name:
-                if _escaped(value.name) in taken:
-                    value.name = LOCAL + value.name
+            name = _name(value)
+            if name:
+                if _escaped(name) in taken:
+                    value.name = LOCAL + name
                 continue
             if numbered:
                 value.name = f"{SLOT}{slot}"
             slot += 1
     return True
+
+
+def _name(value: Any) -> str:  # noqa: ANN401 - llvmlite is untyped
+    try:
+        return str(value.name)
+    except UnicodeDecodeError:  # LLVM takes any bytes; such a name equals no type's of ours
+        return "?"
 
 
 def _escaped(name: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from scons_gpu.errors import RefusedError, SourceError
 from scons_gpu.split import digest
-from scons_gpu.split.module import CompileUnit, Declaration, Function, Module, Variable
+from scons_gpu.split.module import PTX_NAME, CompileUnit, Declaration, Function, Module, Variable
 from scons_gpu.split.parse import LOCAL, SLOT, type_names
 from scons_gpu.split.pieces import NAME, Tokeniser
 
@@ -42,7 +42,6 @@ _NAMED = re.compile(r"!([-\w$.\\]+) = !\{(.*)\}")
 _CU_LIST = re.compile(r'"[^"]*"|(, (?:enums|retainedTypes|globals|imports|macros): !\d+)')
 _RESTORED = re.compile(rf'(%"?)(?:{re.escape(LOCAL)}|{re.escape(SLOT)})|^("?)(?:{re.escape(LOCAL)}|{re.escape(SLOT)})', re.MULTILINE)
 _ENTRY = re.compile(rf"\{{\n{re.escape(SLOT)}\d+:[^\n]*\n")
-_PTX_NAME = re.compile(r"@(?:[A-Za-z][\w$]*|[_$%][\w$]+)", re.ASCII)
 
 
 def read(printed: Printed, *, source: str) -> Module:
@@ -216,7 +215,7 @@ class _Reader:
             prototype=rest,
             attributes=groups[-1] if groups else "",
         )
-        if kernel and not _PTX_NAME.fullmatch(symbol):
+        if kernel and not PTX_NAME.fullmatch(symbol):
             self._refused.append(f"kernel {symbol}, whose name PTX cannot spell")
 
     def _declare(self, offset: int, item: str) -> None:

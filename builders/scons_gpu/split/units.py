@@ -6,9 +6,11 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING
 
+from scons_gpu.errors import RefusedError
 from scons_gpu.split.canonical import Member, variable_text, write
 from scons_gpu.split.closure import Graph, components, plain
 from scons_gpu.split.index import Export, Index, Kernel, Shared, State, Table, Unit
+from scons_gpu.split.module import PTX_NAME
 from scons_gpu.split.readable import demangle
 from scons_gpu.split.state import CONSTANT, GLOBAL_SPACES, SHARED, Tables, find_state, visible_name
 
@@ -42,10 +44,16 @@ class Splitter:
         self._state_contents: dict[str, str] = {}
         self._stop = frozenset((*self._state, *self._graph.kernels) if self._apart else self._graph.kernels)
         self._closures = {kernel: self._graph.members([kernel], stop=self._stop) for kernel in sorted(self._graph.kernels)}
+        self._undefined, self._may_lack = self._find_undefined()
+        self._table_contents: dict[str, str] = {}
         self._name_state()
 
     def index(self, *, source: str, arch: str) -> Index:
-        """Splits, puts every slice, and says what was found."""
+        """Splits, puts every slice, and says what was found. Raises RefusedError for a visible variable that PTX cannot spell."""
+        odd = [symbol for symbol in self._state if not self._module.variables[symbol].local and not PTX_NAME.fullmatch(symbol)]
+        if odd:
+            msg = f"cannot become units: variable {', '.join(odd)}, whose name PTX cannot spell"
+            raise RefusedError(msg, source=source, hint="rename it, or make it internal")
         state = tuple(sorted((self._describe_state(symbol) for symbol in self._state), key=lambda found: found.symbol))
         units = tuple(self._unit(kernels, reasons) for kernels, reasons in self._groups())
         state_slice = self._state_slice() if self._apart and state else ""
@@ -105,7 +113,7 @@ class Splitter:
         written = write(self._module, members, assembly=self._module.assembly if assembly else ())
         variables = [self._module.variables[symbol] for symbol in symbols if symbol in self._module.variables]
         names = {member.symbol: member.name for member in members}
-        needs, libdevice = self._needs(symbols, assembly=assembly)
+        needs, libdevice = self._needs(kernels, symbols, assembly=assembly)
         return Unit(
             kernels=tuple(self._kernel(kernel) for kernel in kernels),
             slice=self._put(written.text),
@@ -159,44 +167,45 @@ class Splitter:
     def _function(self, symbol: str, *, roots: Collection[str], pinned: Collection[str]) -> Member:
         function = self._module.functions[symbol]
         if function.kernel and symbol not in roots:
-            piece = self._piece(symbol, "prototype", f"declare {_prototype(function.prototype)}")
+            piece = self._piece(symbol, "prototype", lambda: f"declare {_prototype(function.prototype)}")
             return Member(symbol, piece, name=symbol, local=False, defined=False, kind="declaration")
         if symbol in pinned and not function.kernel:
-            text = function.piece.text().replace("define internal ", "define ", 1)
-            return Member(symbol, self._piece(symbol, "pinned", text), name=symbol, local=False)
+            piece = self._piece(symbol, "pinned", lambda: function.piece.text().replace("define internal ", "define ", 1))
+            return Member(symbol, piece, name=symbol, local=False)
         return Member(symbol, function.piece, name=_stable(symbol))
 
     def _variable(self, variable: Variable, linkage: str, *, name: str, local: bool) -> Member:
-        piece = self._piece(variable.symbol, linkage, variable_text(variable, linkage=linkage))
+        piece = self._piece(variable.symbol, linkage, lambda: variable_text(variable, linkage=linkage))
         return Member(variable.symbol, piece, name=name, local=local, defined=linkage not in ("external", "extern_weak"), kind="variable")
 
-    def _piece(self, symbol: str, role: str, text: str) -> Piece:
+    def _piece(self, symbol: str, role: str, text: Callable[[], str]) -> Piece:
+        """Text is cut up once for each way in which units hold a symbol."""
         if (symbol, role) not in self._pieces:
-            self._pieces[symbol, role] = self._module.tokeniser.piece(text)
+            self._pieces[symbol, role] = self._module.tokeniser.piece(text())
         return self._pieces[symbol, role]
 
-    def _needs(self, symbols: Sequence[str], *, assembly: bool) -> tuple[tuple[tuple[str, str], ...], bool]:
+    def _needs(self, kernels: Collection[str], symbols: Sequence[str], *, assembly: bool) -> tuple[tuple[tuple[str, str], ...], bool]:
         """(What is named and defined nowhere, who names it), and whether libdevice is among it."""
+        missing = self._undefined.intersection(symbols)
+        if assembly:
+            missing -= {name for name in missing if plain(name) in self._graph.assembly_defines}
         found = set()
-        libdevice = False
-        elsewhere = {symbol for symbol in symbols if self._undefined(symbol)}
-        for user in symbols if elsewhere else ():
-            if user in self._graph.kernels and user not in self._graph.names:
-                continue
-            for name in elsewhere.intersection(self._graph.names.get(user, ())):
-                symbol = plain(name)
-                if symbol.startswith("__nv_"):
-                    libdevice = True
-                elif not (assembly and symbol in self._graph.assembly_defines):
-                    found.add((symbol, plain(user)))
-        return tuple(sorted(found)), libdevice
+        for user in symbols if missing else ():
+            if user in kernels or user not in self._stop:
+                named = missing.intersection(self._graph.names.get(user, ()))
+                found |= {(plain(name), plain(user)) for name in named if self._graph.calls(user, name) or name not in self._may_lack}
+        needs = tuple(sorted(pair for pair in found if not pair[0].startswith("__nv_")))
+        return needs, len(needs) < len(found)
 
-    def _undefined(self, symbol: str) -> bool:
-        if symbol in self._module.declarations:
-            brought = symbol.startswith(("@llvm.", '@"llvm.')) or symbol[1:] in _KNOWN
-            return not brought and not self._module.declarations[symbol].weak
-        variable = self._module.variables.get(symbol)
-        return variable is not None and variable.declared and variable.linkage != "extern_weak" and variable.space != SHARED
+    def _find_undefined(self) -> tuple[frozenset[str], frozenset[str]]:
+        """What this source names and neither it nor the device defines; and those of them that may stay so while nobody calls them."""
+        declared = [found for found in self._module.declarations.values() if not found.symbol.startswith(("@llvm.", '@"llvm.'))]
+        functions = {found.symbol for found in declared if plain(found.symbol) not in _KNOWN}
+        variables = [found for found in self._module.variables.values() if found.declared and found.space != SHARED]
+        lacking = {found.symbol for found in declared if found.weak} | {
+            found.symbol for found in variables if found.linkage == "extern_weak"
+        }
+        return frozenset(functions.union(found.symbol for found in variables)), frozenset(lacking)
 
     def _kernel(self, symbol: str) -> Kernel:
         function = self._module.functions[symbol]
@@ -219,8 +228,7 @@ class Splitter:
     def _name_state(self) -> None:
         """Private state is called by its content as well: two sources may both have a `memo`."""
         taken: dict[str, int] = {}
-        for symbol in self._state:
-            self._state_names[symbol] = symbol  # known as state while contents are taken
+        self._state_names = {symbol: symbol for symbol in self._state}  # known as state while contents are taken
         contents = {symbol: self._state_content(symbol) for symbol in self._state}
         for symbol, content in contents.items():
             if not self._module.variables[symbol].local:
@@ -263,7 +271,9 @@ class Splitter:
     def _table(self, variable: Variable, symbols: Sequence[str]) -> Member:
         """A table as its units see it; the first to do so has its slice made."""
         definition = self._variable(variable, "", name="@table", local=True)
-        content = write(self._module, [definition]).body
+        if variable.symbol not in self._table_contents:
+            self._table_contents[variable.symbol] = write(self._module, [definition]).body
+        content = self._table_contents[variable.symbol]
         matters = self._tables.address_matters(variable.symbol, symbols, self._graph)
         name = visible_name(variable.symbol if matters and not variable.symbol[1:].isdigit() else "@__table", content)
         if name not in self._found:
