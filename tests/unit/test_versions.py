@@ -13,7 +13,7 @@ import pytest
 
 from scons_gpu.errors import ToolMissingError, UnsupportedArchError
 from scons_gpu.toolchain import versions
-from scons_gpu.toolchain.arch import KNOWN, Target, parse
+from scons_gpu.toolchain.arch import GENERAL, KNOWN, Target, parse
 from scons_gpu.toolchain.gates import refused, version_tuple, warned
 from scons_gpu.toolchain.tables import ARCHS, LLVM_PTX, PTX_OF_CUDA, VERSION_RULES
 from scons_gpu.toolchain.tools import Look, Tool, Toolchain, discover
@@ -179,6 +179,11 @@ def test_a3_an_unknown_architecture_lists_what_is_known(name: str, llvm: str, pt
 def test_without_llvm() -> None:
     with pytest.raises(ToolMissingError, match="llvmlite"):
         versions.ptx_version(target("sm_90"), llvm="", ptxas=None)
+
+
+def test_all_of_its_own_accord_is_what_this_environment_can_build(here: Toolchain) -> None:
+    assert versions.supported(here) == GENERAL
+    assert versions.check(here, parse("all, all-major")) == ()
 
 
 def test_all_means_what_the_tools_share() -> None:

@@ -18,7 +18,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import UsageError
-from scons_gpu.toolchain.tables import ARCHS
+from scons_gpu.toolchain.tables import ARCHS, LLVM_PTX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -70,8 +70,8 @@ def _split(name: str) -> tuple[str, str, str]:
 KNOWN: tuple[str, ...] = tuple(
     f"{arch.number}{suffix}" for arch in ARCHS for suffix in ("", "a", "f") if arch.least_ptx(suffix) is not None
 )
-# What `all` means where nobody says what the tools at hand take: what today's CUDA has not dropped.
-GENERAL: tuple[int, ...] = tuple(arch.number for arch in ARCHS if arch.dropped is None)
+# What `all` means where nobody says what the tools at hand take: what today's CUDA has not dropped and today's LLVM knows.
+GENERAL: tuple[int, ...] = tuple(arch.number for arch in ARCHS if arch.dropped is None and arch.ptx <= max(LLVM_PTX.values()))
 
 
 def parse(spec: str | Sequence[str], *, general: Collection[int] = GENERAL) -> tuple[Target, ...]:
