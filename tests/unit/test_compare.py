@@ -286,7 +286,7 @@ def test_one_kernel_can_be_asked_for(project: Project) -> None:
 def test_what_is_no_manifest_is_a_usage_error(tmp_path: Path, tools: Tools) -> None:
     for text in ("{}", "not json", "[1]"):
         (tmp_path / "x.json").write_text(text)
-        with pytest.raises(UsageError, match="x.json: not"):
+        with pytest.raises(UsageError, match=r"x\.json: not"):
             compare(tmp_path / "x.json", tools=tools)
 
 

@@ -71,7 +71,8 @@ class Report:
 
 def _flat(one: Compared) -> dict[str, Any]:
     fields = asdict(one)
-    return {**fields, **fields.pop("verdict")}
+    verdict = fields.pop("verdict")
+    return {**fields, **verdict}
 
 
 @dataclass

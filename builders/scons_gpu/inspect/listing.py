@@ -18,6 +18,7 @@ _CONSTANT = re.compile(r"^(?:\.visible |\.weak )?\.const (?:\.align \d+ )?\.\w+ 
 _VARIABLE = re.compile(
     r"^(?:\.visible |\.weak |\.extern )?\.(?:const|global) (?:\.attribute\([^)]*\) )?(?:\.align \d+ )?\.\w+ ([\w$%]+)[^;]*;\n", re.MULTILINE
 )
+_DEMOTED = re.compile(r"^\t// demoted variable\n\t\.shared [^;]*;\n", re.MULTILINE)
 _WORD = re.compile(r"[A-Za-z_$%][\w$]*")
 _LABEL = re.compile(r"\$L_\w+|__local_depot\d+|\bcallseq \d+, \d+")
 
@@ -69,6 +70,10 @@ class Listing:
         return frozenset(found)
 
     def _text(self, name: str) -> str:
-        """Labels and call sequences are numbered through the module: here through the function."""
+        """Labels and call sequences are numbered through the module: here through the function.
+
+        Where a shared variable is declared does not count: LLVM moves one that a single kernel uses into that kernel.
+        """
         numbers: dict[str, str] = {}
-        return _LABEL.sub(lambda match: numbers.setdefault(match[0], f"#{len(numbers)}"), self._functions[name])
+        text = _DEMOTED.sub("", self._functions[name])
+        return _LABEL.sub(lambda match: numbers.setdefault(match[0], f"#{len(numbers)}"), text)

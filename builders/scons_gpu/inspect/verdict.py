@@ -118,23 +118,23 @@ class Judge:
         relation = self._relate(reference, whole, symbol, built)
         if relation != DIFFERENT and mine == theirs:
             return (SAME, "") if relation == IDENTICAL else (PLACEMENT, "constants lie elsewhere, and hold the same")
-        kind, cause = self._explain(reference, symbol, built)
+        kind, cause = self._explain(reference, symbol, built, equal=mine == theirs)
         cause = "; ".join(part for part in (cause, _unequal(mine, theirs)) if part)
         kept = mine == theirs or (kind == PLACEMENT and not _grew(mine, theirs))
         return kind if kept else OTHER, cause
 
-    def _explain(self, reference: Reference, symbol: str, built: Built) -> tuple[str, str]:
+    def _explain(self, reference: Reference, symbol: str, built: Built, *, equal: bool) -> tuple[str, str]:
         """Another build of the undivided IR that makes the very same code, and so tells what the difference comes from."""
         if self.linked and self._relate(reference, reference.relocatable, symbol, built) != DIFFERENT:
             return SCHEDULE, "relocatable assembly alone makes the same code"
-        if not reference.listing.tables(symbol) and same_work(reference.whole, symbol, built.program, built.entry):
+        if equal and not reference.listing.tables(symbol) and same_work(reference.whole, symbol, built.program, built.entry):
             return SCHEDULE, "the same instructions in another order"
         alone = self._keeping(reference, built.mates or (symbol,))
         if self._relate(alone, alone.relocatable if self.linked else alone.whole, symbol, built) == DIFFERENT:
             return OTHER, UNEXPLAINED
         if not reference.listing.same(symbol, alone.listing):
             return OTHER, "the module without its other kernels makes the same code: they change what is inlined or folded"
-        return (SCHEDULE if self.linked else PLACEMENT), "the same PTX; without the other kernels' constants the code is the same"
+        return (SCHEDULE if self.linked else PLACEMENT), "the same PTX; without the other kernels' variables the code is the same"
 
     def _relate(self, reference: Reference, program: Program, symbol: str, built: Built) -> str:
         tables = reference.listing.tables(symbol)
