@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -268,8 +269,7 @@ def test_r5_a_killed_tool_is_an_error_and_the_next_build_is_right(net: Project, 
     wrapper.chmod(0o755)
     flag.touch()
     result = net.fail(f"GPU_CUDA_PATH={toolkit}")
-    assert "killed" in result.stderr
-    assert "kernel one of net/net.ll" in result.stderr
+    assert re.search(r"error: kernel (one|two|three) of net/net\.ll \(sm_90\): ptxas was killed", result.stderr)
     assert not net.exists("build/net/net.fatbin")
     flag.unlink()
     net.build(f"GPU_CUDA_PATH={toolkit}")
