@@ -92,9 +92,12 @@ class _Names(dict[str, str]):
         return name
 
 
-def write(module: Module, members: Sequence[Member], *, assembly: Sequence[str] = ()) -> Written:
-    """The text of these members, which come in the order of first use and are closed: whatever one names is among them."""
-    return _Writer(module, members, assembly).written()
+def write(module: Module, members: Sequence[Member], *, assembly: Sequence[str] = (), used: bool = True) -> Written:
+    """The text of these members, which come in the order of first use and are closed: whatever one names is among them.
+
+    `used` says whether members that `llvm.used` and its like name are kept alive here too.
+    """
+    return _Writer(module, members, assembly).written(used=used)
 
 
 class _Writer:
@@ -124,10 +127,10 @@ class _Writer:
             if member.local:
                 self._local[member.symbol] = f"@{index}"
 
-    def written(self) -> Written:
+    def written(self, *, used: bool) -> Written:
         by_kind = {kind: [m for m in self._members if m.kind == kind] for kind in ("variable", "alias", "declaration", "function")}
         parts = [[self._piece(member.piece) for member in group] for group in by_kind.values()]
-        used = self._used()
+        kept = self._used() if used else []
         self._drain()
         flags = self._flags()
         rows = self._rows()
@@ -140,7 +143,7 @@ class _Writer:
         target = [f'target datalayout = "{self._module.layout}"', f'target triple = "{self._module.triple}"']
         types = self._type_lines()
         assembly = [f'module asm "{line}"' for line in self._assembly]
-        sections = [target, types, assembly, [*parts[0], *used], *parts[1:3], *([text] for text in parts[3]), groups, lines, nodes]
+        sections = [target, types, assembly, [*parts[0], *kept], *parts[1:3], *([text] for text in parts[3]), groups, lines, nodes]
         text = "\n\n".join("\n".join(section) for section in sections if section) + "\n"
         body = digest.content("\n".join((*self._shapes, *target, *types, *assembly, *groups, *lines)).encode())
         return Written(text=text, body=body)

@@ -40,7 +40,7 @@ _ADDRSPACE = re.compile(r"addrspace\((\d+)\)")
 _METADATA = re.compile(r"(!\d+) = (.*)")
 _NAMED = re.compile(r"!([-\w$.\\]+) = !\{(.*)\}")
 _CU_LIST = re.compile(r'"[^"]*"|(, (?:enums|retainedTypes|globals|imports|macros): !\d+)')
-_RESTORED = re.compile(rf'(%"?)(?:{re.escape(LOCAL)}|{re.escape(SLOT)})|^("?)(?:{re.escape(LOCAL)}|{re.escape(SLOT)})', re.MULTILINE)
+_RESTORED = re.compile(rf'(%"?|^"?)({re.escape(LOCAL)}|{re.escape(SLOT)})([-\w$.]*)', re.MULTILINE)
 _ENTRY = re.compile(rf"\{{\n{re.escape(SLOT)}\d+:[^\n]*\n")
 
 
@@ -51,6 +51,13 @@ def read(printed: Printed, *, source: str) -> Module:
 
 def _hash(text: str) -> str:
     return digest.content(text.encode())[:16]
+
+
+def _restored(found: re.Match[str]) -> str:
+    """A local value's own name again; one that starts with a digit, and is no number, had quotes before it got a prefix."""
+    before, prefix, name = found.groups()
+    bare = not before.endswith('"')
+    return f'{before}"{name}"' if bare and prefix == LOCAL and name[:1].isdigit() else f"{before}{name}"
 
 
 class _Tail(NamedTuple):
@@ -202,7 +209,7 @@ class _Reader:
         kernel = rest.startswith("ptx_kernel ")
         piece = self._tokeniser.piece(f"define {_KERNEL_LINKAGE.get(linkage, '') if kernel else 'internal '}{rest}{body}")
         if self._renamed:  # types have their canonical names by now
-            piece.literals = [_RESTORED.sub(r"\1\2", literal) for literal in piece.literals]
+            piece.literals = [_RESTORED.sub(_restored, literal) for literal in piece.literals]
         symbol = piece.refs[0] if piece.refs else ""
         if symbol[:1] != "@":
             raise self._unreadable(offset, item[:60])

@@ -240,7 +240,8 @@ class Splitter:
 
     def _state_content(self, symbol: str) -> str:
         symbols = self._graph.members([symbol], stop=self._graph.kernels)
-        return write(self._module, [dataclasses.replace(self._in_state_slice(name), local=True) for name in symbols]).body
+        members = [dataclasses.replace(self._in_state_slice(name), local=True) for name in symbols]
+        return write(self._module, members, used=False).body
 
     def _in_state_slice(self, symbol: str) -> Member:
         """What stands in the text that defines all state: everything whole, kernels declared."""
@@ -272,12 +273,12 @@ class Splitter:
         """A table as its units see it; the first to do so has its slice made."""
         definition = self._variable(variable, "", name="@table", local=True)
         if variable.symbol not in self._table_contents:
-            self._table_contents[variable.symbol] = write(self._module, [definition]).body
+            self._table_contents[variable.symbol] = write(self._module, [definition], used=False).body
         content = self._table_contents[variable.symbol]
         matters = self._tables.address_matters(variable.symbol, symbols, self._graph)
         name = visible_name(variable.symbol if matters and not variable.symbol[1:].isdigit() else "@__table", content)
         if name not in self._found:
-            text = write(self._module, [dataclasses.replace(definition, name=name)]).text
+            text = write(self._module, [dataclasses.replace(definition, name=name)], used=False).text
             table = Table(symbol=plain(name), slice=self._put(text), bytes=variable.bytes, space=GLOBAL_SPACES[variable.space])
             self._found[name] = (table, definition.piece)
         return self._variable(variable, "available_externally", name=name, local=False)
