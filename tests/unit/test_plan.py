@@ -51,18 +51,18 @@ def test_d6_a_visible_variable_of_two_sources_names_both() -> None:
 
 
 def test_d6_a_private_variable_of_two_sources_is_two() -> None:
-    private = state("memo.0123456789abcdef", private=True)
+    private = state("memo$0123456789abcdef", private=True)
     made = planned(
         index("a.cu", unit("f", state=(private.symbol,)), state=(private,), state_slice="s"),
         index("b.cu", unit("g", state=(private.symbol,)), state=(private,), state_slice="s"),
     )
-    assert [found.symbol for found in made.state] == [private.symbol, f"{private.symbol}.2"]
+    assert [found.symbol for found in made.state] == [private.symbol, f"{private.symbol}$2"]
     first, second = made.units
     assert first.renames == ()
-    assert second.renames == ((private.symbol, f"{private.symbol}.2"),)
-    assert second.uses == (f"{private.symbol}.2",)
+    assert second.renames == ((private.symbol, f"{private.symbol}$2"),)
+    assert second.uses == (f"{private.symbol}$2",)
     states = [part for part in made.parts if part.role == "state"]
-    assert sorted(part.defines for part in states) == [(private.symbol,), (f"{private.symbol}.2",)]
+    assert sorted(part.defines for part in states) == [(private.symbol,), (f"{private.symbol}$2",)]
 
 
 def test_equal_weak_variables_of_two_sources_are_one() -> None:

@@ -132,10 +132,11 @@ def _add_state(draft: _Draft, index: Index) -> dict[str, str]:
 
 
 def _free(symbol: str, taken: dict[str, tuple[State, str]]) -> str:
+    """`$2` and so on: PTX has no name with a dot."""
     count = 2
-    while f"{symbol}.{count}" in taken:
+    while f"{symbol}${count}" in taken:
         count += 1
-    return f"{symbol}.{count}"
+    return f"{symbol}${count}"
 
 
 def _twice(state: State, first: str, second: str) -> RefusedError:

@@ -52,7 +52,7 @@ def GpuModule(env: Any, name: str, sources: Sequence[Any], **kw: Any) -> Any:  #
     from scons_gpu.scons.modules import declare_module  # noqa: PLC0415 - a build without modules pays nothing
 
     current = _session()
-    module = declare_module(env, current.arguments, name, sources, **kw)
+    module = declare_module(env, current, name, sources, **kw)
     current.declared[name].append(module)
     return module
 

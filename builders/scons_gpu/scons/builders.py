@@ -15,7 +15,7 @@ from scons_gpu.errors import LinkError, UsageError
 from scons_gpu.link import fatbin
 from scons_gpu.scons import _internals, settings
 from scons_gpu.scons.modules import declare_module
-from scons_gpu.scons.program import Chain, pack_signature, packer
+from scons_gpu.scons.program import Chain, pack_signature
 from scons_gpu.scons.steps import Outcome, Step, options_text
 from scons_gpu.store.files import write_atomic
 from scons_gpu.toolchain import versions
@@ -48,7 +48,7 @@ def _whole_chain(  # noqa: PLR0913 - a builder's arguments
     env: Any, session: Session, target: Any, sources: Any, *, ptx: bool, overrides: dict[str, Any]
 ) -> list[Any]:
     path = Path(env.File(target).get_abspath())
-    module = declare_module(env, session.arguments, path.name, sources, **overrides)
+    module = declare_module(env, session, path.name, sources, **overrides)
     module = dataclasses.replace(module, settings=dataclasses.replace(module.settings, link="image"))
     arch = _one_arch(module.settings, path.name)
     if not ptx and not arch.real:
@@ -71,7 +71,7 @@ def _one_arch(found: Settings, name: str) -> Target:
 
 
 def _tools(session: Session, workspace: Any, found: Settings) -> Toolchain:
-    tools = session.toolchain(found, workspace)
+    tools = session.toolchain(found, workspace.facts)
     for warning in versions.check(tools, found.archs):
         session.warn(warning)
     return tools
@@ -99,7 +99,7 @@ class FatbinJob(Step):
 def declare_fatbin(env: Any, session: Session, target: Any, images: Any, **overrides: Any) -> list[Any]:
     """Cubins and PTX files to one fatbin."""
     path, found, workspace = _place(env, session, target, overrides)
-    fatbinary = packer(session.toolchain(found, workspace))
+    fatbinary = versions.require(session.toolchain(found, workspace.facts), "fatbinary")
     nodes = env.arg2nodes(env.Flatten([images]), env.fs.File)
     signature = pack_signature(fatbinary, archs=[])
     job = FatbinJob(
@@ -156,5 +156,5 @@ def declare_device_link(env: Any, session: Session, target: Any, objects: Any, *
 
 def _place(env: Any, session: Session, target: Any, overrides: dict[str, Any]) -> tuple[Path, Settings, Any]:
     path = Path(env.File(target).get_abspath())
-    found = settings.read(env, session.arguments, overrides)
+    found = settings.read(env, session.arguments, overrides, supported=session.supported)
     return path, found, session.workspace(found.store, fallback=path.parent / ".gpu-store")

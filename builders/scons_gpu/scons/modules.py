@@ -16,6 +16,7 @@ from scons_gpu.scons import settings
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from scons_gpu.scons.session import Session
     from scons_gpu.scons.settings import Settings
     from scons_gpu.source.clang import ClangOptions
 
@@ -74,7 +75,7 @@ def declare_source(env: Any, path: Any, **overrides: Any) -> GpuSource:
 
 def declare_module(  # noqa: PLR0913 - what a module is
     env: Any,
-    arguments: Mapping[str, Any],
+    session: Session,
     name: str,
     sources: Sequence[Any],
     *,
@@ -91,10 +92,10 @@ def declare_module(  # noqa: PLR0913 - what a module is
         submodules = [submodules]
     return Module(
         name=name,
-        sources=_sources(env, arguments, name, sources, overrides),
+        sources=_sources(env, session.arguments, name, sources, overrides),
         submodules=tuple(submodules),
         bypass=bool(bypass),
-        settings=settings.read(env, arguments, overrides),
+        settings=settings.read(env, session.arguments, overrides, supported=session.supported),
         place=place,
         env=env,
     )

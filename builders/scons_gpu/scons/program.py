@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import scons_gpu
 from scons_gpu.assemble.choose import choose
-from scons_gpu.errors import ToolMissingError, UsageError
+from scons_gpu.errors import GpuError, UsageError
 from scons_gpu.lower import options as lowering
 from scons_gpu.scons import _internals
 from scons_gpu.scons.images import BundleJob, ImageJob, ManifestJob, ModuleNode, PackJob, PtxJob
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Tool, Toolchain
 
-__all__ = ["Chain", "declare_program", "pack_signature", "packer"]
+__all__ = ["Chain", "declare_program", "pack_signature"]
 
 _artefact = _internals.builder(_internals.Artefact)
 _compiled = _internals.builder(_internals.Compiled)
@@ -98,6 +98,15 @@ class Chain:
             "target": path,
         }
 
+    def clang(self, source: Source) -> Tool:
+        """What compiles a `.cu`."""
+        try:
+            for warning in versions.check_clang(self.tools):
+                self.session.warn(warning)
+            return versions.require(self.tools, "clang")
+        except GpuError as error:
+            raise error.at(module=self.module.name, source=source.name) from None
+
     def ir(self, source: Source, target: Target) -> tuple[Any, Path]:
         """Source to IR."""
         path = self.folder / f"{source.stem}.{target.name}.ll"
@@ -105,21 +114,18 @@ class Chain:
         if not source.name.endswith(".cu"):
             signature = options_text(llvm=self.tools.llvm, arch=target.name, tool=scons_gpu.__version__)
             return _compiled(self.env, path, [source.node], IrJob(**common, signature=signature)), path
-        if self.tools.clang is None:
-            looked = "\n".join(f"{look.where}: {look.result}" for look in self.tools.looked if look.what == "clang")
-            msg = f"{source.name} needs clang, and none was found"
-            raise ToolMissingError(msg, module=self.module.name, output=looked, hint="install scons-gpu[clang], or set GPU_CLANG")
+        clang = self.clang(source)
         signature = options_text(
-            clang=f"{self.tools.clang.version} {self.tools.clang.identity}",
+            clang=f"{clang.version} {clang.identity}",
             arch=target.name,
             tool=scons_gpu.__version__,
-            headers=bool(self.tools.headers),
+            headers=self.tools.headers_identity,
             **dataclasses.asdict(source.options),
         )
         job = CudaJob(
             **common,
             signature=signature,
-            clang=self.tools.clang,
+            clang=clang,
             options=source.options,
             headers=self.tools.headers,
             top=str(self.env.fs.Top.get_abspath()),
@@ -217,10 +223,10 @@ class Chain:
         path = self.folder.with_name(f"{self.module.name}.fatbin")
         job = PackJob(
             **self.common(None, self.module.name, path),
-            signature=pack_signature(packer(self.tools), archs=[target.name for target in self.settings.archs]),
+            signature=pack_signature(versions.require(self.tools, "fatbinary"), archs=[target.name for target in self.settings.archs]),
             images=[(target, image) for target, _, image, _, _ in images],
             plans=[plan for _, _, _, _, plan in images],
-            fatbinary=packer(self.tools),
+            fatbinary=versions.require(self.tools, "fatbinary"),
         )
         node = _artefact(self.env, path, [node for _, node, _, _, _ in images], job)
         return self.made(node, path, [(target, decided, plan) for target, _, _, decided, plan in images])
@@ -241,15 +247,6 @@ class Chain:
         """The module's end of the chain."""
         ptx = tuple((target.name, self.lower_options(target).ptx) for target, _, _ in plans)
         return ModuleNode(module=self.module, node=node, path=path, plans=tuple(plans), ptx=ptx)
-
-
-def packer(tools: Toolchain) -> Tool:
-    """What makes fatbins. Raises ToolMissingError where there is none."""
-    if tools.fatbinary is None:
-        looked = "\n".join(f"{look.where}: {look.result}" for look in tools.looked if look.what == "fatbinary")
-        msg = "a fatbin needs fatbinary, and none was found"
-        raise ToolMissingError(msg, output=looked, hint="install scons-gpu[toolkit], or set GPU_CUDA_PATH")
-    return tools.fatbinary
 
 
 def pack_signature(fatbinary: Tool, *, archs: Sequence[str]) -> str:
@@ -276,7 +273,7 @@ def declare_program(env: Any, session: Session, stem: str, root: Module) -> list
         place=session.place(str(base)),
         program=base.name,
         modules=tuple(built),
-        tools=session.toolchain(root.settings, workspace),
+        tools=session.toolchain(root.settings, workspace.facts),
     )
     job.signature = _manifest_signature(built, job)
     # The plans too: they may change, and the manifest with them, where no image does.
@@ -289,7 +286,7 @@ def declare_program(env: Any, session: Session, stem: str, root: Module) -> list
 def _module(env: Any, session: Session, workspace: Workspace, module: Module, base: Path) -> ModuleNode:
     if module.bypass or not module.sources:
         return ModuleNode(module=module, node=None, path=None, plans=())
-    tools = session.toolchain(module.settings, workspace)
+    tools = session.toolchain(module.settings, workspace.facts)
     for warning in versions.check(tools, module.settings.archs):
         session.warn(warning)
     chain = Chain(

@@ -19,6 +19,7 @@ from scons_gpu.store.builds import remember
 from scons_gpu.store.log import BuildLog
 from scons_gpu.store.stats import stats
 from scons_gpu.store.store import Store, writable
+from scons_gpu.toolchain import versions
 from scons_gpu.toolchain.tools import discover
 
 if TYPE_CHECKING:
@@ -110,9 +111,13 @@ class Session:
             self._workspaces[key] = Workspace(session=self, store=store, log=BuildLog(store.root / "log.jsonl", build=self.build))
         return self._workspaces[key]
 
-    def toolchain(self, settings: Settings, workspace: Workspace) -> Toolchain:
-        """The tools these settings lead to."""
-        key = (settings.cuda_path, settings.cuda_headers, settings.clang, str(workspace.facts))
+    def supported(self, settings: Settings) -> tuple[int, ...]:
+        """The architectures that the tools of these settings know."""
+        return versions.supported(self.toolchain(settings, settings.store[0] / "tools"))
+
+    def toolchain(self, settings: Settings, facts: Path) -> Toolchain:
+        """The tools these settings lead to. What is learned of them is kept in `facts`."""
+        key = (settings.cuda_path, settings.cuda_headers, settings.clang)
         if key not in self._toolchains:
             self._toolchains[key] = discover(
                 environ=os.environ,
@@ -120,7 +125,7 @@ class Session:
                 cuda_path=settings.cuda_path,
                 cuda_headers=settings.cuda_headers,
                 clang=settings.clang,
-                facts=workspace.facts,
+                facts=facts,
             )
         return self._toolchains[key]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from scons_gpu.source.clang import ClangOptions
 from scons_gpu.toolchain import arch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 __all__ = ["PER_SOURCE", "VARIABLES", "Settings", "check_names", "front_end", "read", "set_defaults"]
 
@@ -86,15 +86,20 @@ def check_names(arguments: Mapping[str, Any]) -> None:
             raise UsageError(msg, hint=f"did you mean {' or '.join(near)}?" if near else "the variables are listed in docs/modules.md")
 
 
-def read(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> Settings:
-    """What `env` says, with the command line's `arguments` over it, and a module's own `overrides` over both."""
+def read(
+    env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any], *, supported: Callable[[Settings], Collection[int]]
+) -> Settings:
+    """What `env` says, with the command line's `arguments` over it, and a module's own `overrides` over both.
+
+    `supported` gives the architectures that the tools of these settings know: what `all` means. Only that word asks for it.
+    """
     check_names(overrides)
     get = _getter(env, arguments, overrides)
     debug = _flag("GPU_DEBUG", get)
     opt = 0 if debug else _number("GPU_OPT", get, low=0, high=3)
     registers = get("GPU_MAXRREGCOUNT")
-    return Settings(
-        archs=_archs(get("GPU_ARCHS")),
+    found = Settings(
+        archs=(),
         opt=opt,
         link=_choice("GPU_LINK", get),
         provider=_choice("GPU_PROVIDER", get),
@@ -116,6 +121,7 @@ def read(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -
         cuda_headers=_path(env, get("GPU_CUDA_HEADERS")),
         store=_stores(env, get("GPU_STORE")),
     )
+    return replace(found, archs=_archs(get("GPU_ARCHS"), lambda: supported(found)))
 
 
 def front_end(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> ClangOptions:
@@ -143,14 +149,14 @@ def _getter(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]
     return get
 
 
-def _archs(value: Any) -> tuple[arch.Target, ...]:
+def _archs(value: Any, supported: Callable[[], Collection[int]]) -> tuple[arch.Target, ...]:
     text = value if isinstance(value, str) else [str(item) for item in value or ()]
     if not text:
         msg = "GPU_ARCHS is not set"
         raise UsageError(
             msg, hint='say which GPUs to build for, as in Environment(tools=["default", "gpu"], GPU_ARCHS=["sm_80", "compute_90"])'
         )
-    return arch.parse(text)
+    return arch.parse(text, general=supported()) if "all" in str(text).lower() else arch.parse(text)
 
 
 def _flag(name: str, get: Any) -> bool:
