@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,23 @@ define ptx_kernel void @{kernel}(ptr addrspace(1) %x) {{
 @pytest.fixture(scope="module")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
     return Tools.of(discover(environ=os.environ, prefix=sys.prefix, facts=tmp_path_factory.mktemp("facts")))
+
+
+@pytest.fixture(autouse=True)
+def _lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same IR with the same options is lowered once: most tests change one side alone."""
+    build = undivided.build
+
+    def known(request: Request) -> str:
+        key = (*(Path(source).read_text() for source in request.sources), str(replace(request, sources=())))
+        if key not in LOWERED:
+            LOWERED[key] = build(request)
+        return LOWERED[key]
+
+    monkeypatch.setattr(undivided, "build", known)
+
+
+LOWERED: dict[tuple[str, ...], str] = {}
 
 
 def run(*command: object) -> None:

@@ -6,7 +6,7 @@ import re
 import subprocess
 import tempfile
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -152,8 +152,12 @@ class Reference:
 
     def _relocatable(self) -> list[str]:
         """Function cloning is asked for where this ptxas knows it, as a build does."""
-        known = "--enable-func-clone-sc" in _run([self.tools.ptxas, "--help"], Path.cwd())
-        return ["-c", *(["-enable-func-clone-sc", "true"] if known else [])]
+        return ["-c", *(["-enable-func-clone-sc", "true"] if _clones(self.tools.ptxas) else [])]
+
+
+@cache
+def _clones(ptxas: str) -> bool:
+    return "--enable-func-clone-sc" in _run([ptxas, "--help"], Path.cwd())
 
 
 def _run(command: Sequence[str], folder: Path) -> str:
