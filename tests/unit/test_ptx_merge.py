@@ -3,15 +3,17 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import llvmlite.binding as llvm
 import pytest
 from elftools.elf.elffile import ELFFile
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scons_gpu.errors import LinkError, MissingSymbolError
+from scons_gpu.errors import GpuError, LinkError, MissingSymbolError
+from scons_gpu.link import elf
 from scons_gpu.link.ptx import PtxPart, merge_ptx
 
 PTXAS = next(Path(sys.prefix).glob("lib/python3*/site-packages/nvidia/cu13/bin/ptxas"))
@@ -55,15 +57,25 @@ def symbols(cubin: Path) -> list[str]:
         return [symbol.name for symbol in ELFFile(file).get_section_by_name(".symtab").iter_symbols()]
 
 
+def resources(cubin: Path) -> dict[str, elf.KernelResources]:
+    return {each.symbol: each for each in elf.read(cubin.read_bytes()).kernels}
+
+
 # A helper, a string, static and dynamic shared memory, recursion, a function table: each unit brings its own under the same names.
 UNIT = """
 target triple = "nvptx64-nvidia-cuda"
 @table = internal constant [2 x ptr] [ptr @inc, ptr @dec]
 @tile = internal addrspace(3) global [32 x i32] undef, align 4
+@both = internal addrspace(3) global [NUMBER x i32] undef, align 4
 @dyn = external addrspace(3) global [0 x i32], align ALIGN
 define internal i32 @inc(i32 %v) noinline {
   %r = add i32 %v, NUMBER
   ret i32 %r
+}
+define internal void @keep(i32 %t) noinline {
+  %p = getelementptr [NUMBER x i32], ptr addrspace(3) @both, i32 0, i32 %t
+  store volatile i32 %t, ptr addrspace(3) %p
+  ret void
 }
 define internal i32 @dec(i32 %v) noinline {
   %r = sub i32 %v, 1
@@ -96,7 +108,9 @@ define ptx_kernel void @NAME_shared(ptr addrspace(1) %x, i32 %n) {
   %t = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
   %p = getelementptr [32 x i32], ptr addrspace(3) @tile, i32 0, i32 %t
   %d = getelementptr [0 x i32], ptr addrspace(3) @dyn, i32 0, i32 %t
-  store i32 NUMBER, ptr addrspace(3) %p
+  call void @keep(i32 %t)
+  %q = load volatile i32, ptr addrspace(3) @both
+  store i32 %q, ptr addrspace(3) %p
   store i32 %n, ptr addrspace(3) %d
   %v = load i32, ptr addrspace(3) @tile
   store i32 %v, ptr addrspace(1) %x
@@ -112,12 +126,15 @@ def unit(name: str, number: int, align: int) -> str:
 def test_units_with_equal_local_names_keep_their_machine_code(tmp_path: Path) -> None:
     texts = {name: unit(name, number, align) for name, number, align in (("a", 3, 4), ("b", 5, 16), ("c", 7, 8))}
     merged = merge_ptx([PtxPart(name, text) for name, text in texts.items()])
-    together = code(assemble(merged, tmp_path, "-v"))
+    image = assemble(merged, tmp_path)
+    together, taken = code(image), resources(image)
     for name, text in texts.items():
-        alone = code(assemble(text, tmp_path))
+        cubin = assemble(text, tmp_path)
+        alone = code(cubin)
         assert {f"{name}_calls", f"{name}_shared"} <= set(alone)
         for symbol in (f"{name}_calls", f"{name}_shared"):
             assert together[symbol] == alone[symbol]
+            assert taken[symbol] == resources(cubin)[symbol]
     assert merged.count(".extern .func") == 1
     assert [line for line in merged.splitlines() if "dyn[" in line] == [".extern .shared .align 16 .b8 dyn[];"]
 
@@ -371,6 +388,7 @@ def test_module_wide_pragmas_must_agree() -> None:
         (HEAD + "\n.visible .entry k() {\n ret;\n", r"a: line 5 of its PTX opens a brace that nothing closes"),
         (HEAD + ".nonsense 3;", r"a: line 4 of its PTX does not read: \.nonsense 3;"),
         (".visible .func f() { }", r"a: not PTX: no \.version and no \.target"),
+        (HEAD + ".func " + ".b8 " * 200 + ";", "line 4 of its PTX does not read"),
         (HEAD + ".weak .global .u32 x, y;", "declares several names at once"),
         ("\x7fELF\x02\x01\x01", "a: line 1 of its PTX does not end"),
     ],
@@ -404,3 +422,44 @@ def test_renaming_touches_whole_names_only(tokens: list[str]) -> None:
     assert suffix
     expected = " ".join("f" + suffix[1] if each == "f" else each for each in tokens)
     assert body.startswith(expected + "\n}")
+
+
+SAMPLE = (
+    HEAD
+    + """.extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);
+.extern .shared .align 4 .b8 dyn[];
+.global .align 1 .b8 str[3] = {104, 105, 0};
+.weak .global .align 8 .u64 table[1] = {helper};
+.func helper() // "a comment
+{
+	.pragma "nounroll";
+	.loc 1 2 3
+	mov.u64 %rd1, str; /* { */
+	ret;
+}
+"""
+    + kernel("k", "{ call helper; }\n\tret;")
+    + '.file 1 "a.cu"\n.section .debug_macinfo { }\n.alias other, k;\n'
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0, 1),
+            st.integers(0, 30),
+            st.sampled_from(["", "{", "}", ";", '"', "//", "/*", "*/", "(", ",", "=", ".extern ", "\n", "k"]),
+        ),
+        max_size=3,
+    )
+)
+def test_s13_damaged_ptx_gives_a_clean_error_or_a_module(damage: list[tuple[float, int, str]]) -> None:
+    text = SAMPLE
+    for place, length, put in damage:
+        start = int(place * len(text))
+        text = text[:start] + put + text[start + length :]
+    merged = ""
+    with suppress(GpuError):
+        merged = merge_ptx([PtxPart("a", text), part("b", kernel("b"))], warn=lambda _: None)
+    assert not merged or merged.startswith(".version")

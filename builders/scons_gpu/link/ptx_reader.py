@@ -36,7 +36,7 @@ _LINE = re.compile(
 _PARENTHESES = r"\((?:[^()]|\([^()]*\))*\)"
 _LINKAGE = r"(?:\.(?P<linkage>extern|visible|weak|common)\s+)?"
 _FUNCTION = re.compile(
-    rf"{_LINKAGE}\.(?P<what>func|entry)\b\s*(?:\.\w+\s*(?:{_PARENTHESES}|\d+)?\s*)*(?:{_PARENTHESES}\s*)?(?P<name>[A-Za-z_$][\w$]*)"
+    rf"{_LINKAGE}\.(?P<what>func|entry)\b\s*(?:\.\w+\b\s*(?:(?:{_PARENTHESES}|\d+\b)\s*)?)*(?:{_PARENTHESES}\s*)?(?P<name>[A-Za-z_$][\w$]*)"
 )
 _VARIABLE = re.compile(rf"{_LINKAGE}\.(?P<space>global|const|shared|tex)\b")
 _ALIAS = re.compile(r"\.alias\s+(?P<name>[\w$]+)\s*,\s*(?P<target>[\w$]+)\s*;")
