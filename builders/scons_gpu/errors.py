@@ -64,14 +64,17 @@ class GpuError(Exception):
         return self
 
     def _where(self) -> str:
-        place = "/".join(part for part in (self.module, self.source) if part)
+        # A source below the top says where it is; one beside the SConstruct is told by its module.
+        far = "/" in self.source and bool(self.module)
+        place = self.source if far else "/".join(part for part in (self.module, self.source) if part)
         if self.kernel:
             subject = f"kernel {self.kernel} of {place}" if place else f"kernel {self.kernel}"
         elif self.source:
             subject = place
         else:
             subject = f"module {place}" if place else ""
-        return " ".join(part for part in (subject, f"({self.arch})" if self.arch else "") if part)
+        inside = ", ".join(part for part in (f"module {self.module}" if far else "", self.arch) if part)
+        return " ".join(part for part in (subject, f"({inside})" if inside else "") if part)
 
     def __str__(self) -> str:
         where = self._where()

@@ -35,7 +35,7 @@ _ENTRY = 0x10  # st_other: a kernel
 _SPACES: dict[int, Space] = {0x20: "global", 0x40: "shared", 0x60: "local", 0x80: "constant"}  # st_other of CUDA objects
 _INTERNAL = 1  # STV_INTERNAL: parameters, as `_param`
 _UNDEFINED = 0
-_NOBITS = 8
+_NOBITS = (8, 0x70000007, 0x70000009, 0x7000000A)  # SHT_NOBITS; relocatable: global, local and shared memory that nothing initialises
 _RESERVED_SHARED = 1024  # bytes per block, where `.nv.reservedSmem.cap` does not say otherwise
 _UNKNOWN_STACK = 0xFFFFFFFF
 # Attributes of .nv.info, by the numbers behind cuobjdump's EIATTR_ names.
@@ -177,7 +177,7 @@ def _sections(data: bytes, table: cubin.Table) -> list[_Section]:
     names = raw[table.names][4]
     sections = [_Section(_text(data, names + each[0]), kind=each[1], offset=each[4], size=each[5], link=each[6]) for each in raw]
     for section in sections:
-        if section.kind != _NOBITS and section.offset + section.size > len(data):
+        if section.kind not in _NOBITS and section.offset + section.size > len(data):
             msg = f"section {section.name} ends behind the file"
             raise ValueError(msg)
     return sections

@@ -160,8 +160,13 @@ class IrJob(FromSource):
 
     def work(self, node: Any) -> Outcome:
         """In a worker."""
-        path = str(node.sources[0].get_abspath())
-        return answered(self.workspace.session.pool.run("source", path=path, arch=self.arch, output=str(self.target)))
+        path = str(node.sources[0].rfile().get_abspath())
+        try:
+            answer = self.workspace.session.pool.run("source", path=path, arch=self.arch, output=str(self.target))
+        except GpuError as error:
+            error.source = error.source.replace(path, self.source.name, 1)
+            raise
+        return answered(answer)
 
 
 @dataclass(kw_only=True)
