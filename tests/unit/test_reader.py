@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import llvmlite.binding as llvm
 import pytest
 
 from scons_gpu.errors import SourceError
-from scons_gpu.split.module import Module
 from scons_gpu.split.parse import LAYOUT, Printed, parse
 from scons_gpu.split.reader import read
+
+if TYPE_CHECKING:
+    from scons_gpu.split.module import Module
 
 TRIPLE = 'target triple = "nvptx64-nvidia-cuda"\n'
 
