@@ -39,7 +39,7 @@ for link in {links!r}:
 def main() -> int:
     """Runs, and prints the table."""
     arguments = _arguments()
-    sources = sorted(path for path in arguments.folder.resolve().rglob("*.cu") if path.is_file())
+    sources = sorted(path for path in arguments.folder.rglob("*.cu") if path.is_file())
     rows = arguments.work / "rows"
     rows.mkdir(parents=True, exist_ok=True)
     begun, done = time.monotonic(), []
@@ -68,7 +68,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds for one build or comparison")
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--json", type=Path, default=None, help="the whole report")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    arguments.folder, arguments.work = arguments.folder.resolve(), arguments.work.resolve()
+    return arguments
 
 
 def _row(source: Path, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -79,13 +81,13 @@ def _row(source: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     text = SCONSTRUCT.format(
         package=str(PACKAGE),
         arch=arguments.arch,
-        store=str(arguments.work.resolve() / "store"),
+        store=str(arguments.work / "store"),
         source=str(source),
         folders=[str(path.resolve()) for path in roots if path.is_dir()],
         links=LINKS,
     )
     (folder / "SConstruct").write_text(text)
-    row: dict[str, Any] = {"source": str(source.relative_to(arguments.folder.resolve()))}
+    row: dict[str, Any] = {"source": str(source.relative_to(arguments.folder))}
     code, said, seconds = _run([sys.executable, "-m", "SCons", "-Q", "-k", "-j2", "image.json", "bundle.json"], folder, arguments.timeout)
     row["build_seconds"] = round(seconds, 2)
     if code:
@@ -164,7 +166,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _tools(arguments: argparse.Namespace) -> dict[str, str]:
-    store = str(arguments.work.resolve() / "store")
+    store = str(arguments.work / "store")
     command = [sys.executable, "-c", "from scons_gpu.cli import main; main()", "--store", store, "doctor", "--json"]
     _, said, _ = _run(command, arguments.work, arguments.timeout)
     tools = json.loads(said)["tools"] if said.startswith("{") else {}
@@ -189,9 +191,10 @@ def _totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _kind(message: str) -> str:
-    """What kind of failure it is: the message without names and places."""
-    first = message.splitlines()[0]
-    return re.sub(r"^error: [^:]*?\(sm_\w+\): ", "", first)[:70]
+    """What kind of failure it is: the compiler's first error, else the message, without places."""
+    lines = message.splitlines()
+    inner = next((line.partition("error: ")[2] for line in lines[1:] if "error: " in line), "")
+    return (inner or re.sub(r"^error: .*?\(sm_\w+\): ", "", lines[0]))[:90]
 
 
 def _table(report: dict[str, Any]) -> str:
