@@ -11,6 +11,7 @@ import pytest
 
 from scons_gpu.errors import RefusedError, SourceError
 from scons_gpu.split import split
+from scons_gpu.split.parse import LAYOUT
 from scons_gpu.toolchain.arch import parse
 
 if TYPE_CHECKING:
@@ -172,6 +173,14 @@ define ptx_kernel void @k(ptr %x) {
     assert [export.symbol for export in found.index.exports] == ["f", "other", "second"]
 
 
+CONSTRUCTORS = """
+@llvm.global_{list} = appending global [1 x {{ i32, ptr, ptr }}] [{{ i32, ptr, ptr }} {{ i32 65535, ptr @{function}, ptr null }}]
+define internal void @{function}() {{
+  ret void
+}}
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [
@@ -179,13 +188,11 @@ define ptx_kernel void @k(ptr %x) {
         ("@one = alias void (), ptr @k\n@two = alias void (), ptr @one\n", "alias @two of kernel @k"),
         ("@pick = ifunc void (), ptr @r\ndefine internal ptr @r() {\n  ret ptr null\n}\n", "ifunc @pick"),
         (
-            "@llvm.global_ctors = appending global [1 x { i32, ptr, ptr }] [{ i32, ptr, ptr } { i32 65535, ptr @init, ptr null }]\n"
-            "define internal void @init() {\n  ret void\n}\n",
+            CONSTRUCTORS.format(list="ctors", function="init"),
             "global constructor @init",
         ),
         (
-            "@llvm.global_dtors = appending global [1 x { i32, ptr, ptr }] [{ i32, ptr, ptr } { i32 1, ptr @bye, ptr null }]\n"
-            "define internal void @bye() {\n  ret void\n}\n",
+            CONSTRUCTORS.format(list="dtors", function="bye"),
             "global destructor @bye",
         ),
         ('define ptx_kernel void @"a b"() {\n  ret void\n}\n', 'kernel @"a b"'),
@@ -362,8 +369,6 @@ def test_m4_a_source_without_kernels_has_no_units() -> None:
 
 def test_the_layout_is_the_targets() -> None:
     llvm.initialize_all_targets()
-    from scons_gpu.split.parse import LAYOUT
-
     machine = llvm.Target.from_triple("nvptx64-nvidia-cuda").create_target_machine(cpu="sm_90")
     assert str(machine.target_data) == LAYOUT
     found = Split("define ptx_kernel void @k() {\n  ret void\n}\n")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import llvmlite.binding as llvm
@@ -17,6 +16,7 @@ from scons_gpu.toolchain.arch import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from scons_gpu.split.index import Index
     from scons_gpu.toolchain.tools import Toolchain
@@ -138,7 +138,7 @@ def test_d4_the_order_of_ir_does_not_matter(printed: str) -> None:
     first = re.findall(r"^(?:target|%)[^\n]*\n", printed, re.MULTILINE)  # LLVM wants a type's size when it is used
     parts = re.findall(r"^define .*?^}\n|^(?:declare|@|\$|!|attributes)[^\n]*\n", printed, re.MULTILINE | re.DOTALL)
     for seed in range(5):
-        random.Random(seed).shuffle(parts)
+        random.Random(seed).shuffle(parts)  # noqa: S311 - repeatable on purpose
         assert slices("\n".join(first + parts)) == before
 
 

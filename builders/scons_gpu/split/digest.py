@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scons_gpu.store.names import content
+from scons_gpu.store.names import content, name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,10 +13,10 @@ __all__ = ["content", "fields"]
 
 
 def fields(values: Mapping[str, str]) -> str:
-    """32 hex digits over named fields, whatever their order: each name and value goes in behind its length."""
+    """32 hex digits over named fields, whatever their order: each key and value goes in behind its length."""
     parts = []
-    for name in sorted(values):
-        for text in (name, values[name]):
+    for key in sorted(values):
+        for text in (key, values[key]):
             data = text.encode("utf-8", "surrogatepass")  # a flag that is no UTF-8 reaches Python with lone surrogates
             parts.append(b"%d:" % len(data) + data)
-    return content(b"".join(parts))
+    return name(b"".join(parts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ __all__ = ["NAME", "Piece", "Tokeniser"]
 
 NAME = r'(?:"[^"]*"|[-\w$.]+)'
 """A name behind its sigil. LLVM prints quotes and line breaks in names and strings as escapes, so a quote always ends one."""
+
+_OTHERS = frozenset('%";')
+"""What tokens start with that are no references: types and quoted values, strings, comments."""
 
 _SOURCE_PLACE = ", !srcloc "
 """In front of the node that says where in the source file some inline assembly stands: a byte offset, so any comment would move it."""
@@ -53,7 +57,7 @@ class Piece:
     def shape(self) -> str:
         """A hash over all but what the references are called: made once, however many units hold the piece."""
         if not self._shape:
-            self._shape = digest.content(("\0".join(self.literals) + "\0\0" + ",".join(map(str, self.order))).encode())
+            self._shape = digest.content("\0".join(self.literals).encode() + b"\0\0" + array("I", self.order).tobytes())
         return self._shape
 
     def names(self) -> tuple[str, ...]:
@@ -76,31 +80,48 @@ class Tokeniser:
     def piece(self, text: str) -> Piece:
         """`text` as a piece: comments and `!srcloc` dropped, strings left alone, types called by their content."""
         parts = self._tokens.split(text)
-        literals: list[str] = []
-        order: list[int] = []
-        refs: dict[str, int] = {}
         types: dict[str, None] = {}
-        run = [parts[0]]  # what makes up the next literal
-        for index in range(1, len(parts), 2):
-            token, behind = parts[index], parts[index + 1]
-            start = token[0]
-            if start in "@!#":
-                if start == "@" and self._aliases:
-                    token = self._aliases.get(token, token)
-                elif start == "!" and run[-1].endswith(_SOURCE_PLACE):
-                    run[-1] = run[-1][: -len(_SOURCE_PLACE)]
-                    run.append(behind)
-                    continue
-                literals.append(run[0] if len(run) == 1 else "".join(run))
-                order.append(refs.setdefault(token, len(refs)))
-                run = [behind]
-            elif start == ";":
-                run[-1] = run[-1].rstrip(" ")
-                run.append(behind)
+        others = [index for index in range(1, len(parts), 2) if parts[index][0] in _OTHERS]
+        if others:
+            parts = self._merged(parts, others, types)
+        if ", !srcloc " in text:
+            parts = _without_places(parts)
+        tokens = parts[1::2]
+        if self._aliases:
+            tokens = [self._aliases.get(token, token) for token in tokens]
+        refs = {ref: number for number, ref in enumerate(dict.fromkeys(tokens))}
+        return Piece(parts[::2], [refs[token] for token in tokens], tuple(refs), tuple(types))
+
+    def _merged(self, parts: list[str], others: list[int], types: dict[str, None]) -> list[str]:
+        """`parts` with all but references joined to the literals beside them."""
+        merged: list[str] = []
+        run: list[str] = []  # what makes up the literal before the next reference
+        done = 0
+        for index in others:
+            if index > done + 1:  # there are references in between
+                merged.append("".join([*run, parts[done]]))
+                merged += parts[done + 1 : index - 1]
+                run = []
+                done = index - 1
+            token = parts[index]
+            if token[0] == ";":
+                run.append(parts[done].rstrip(" "))
             else:
-                if start == "%" and token in self._types:
+                if token in self._types:
                     token = self._types[token]
                     types[token] = None
-                run += (token, behind)
-        literals.append("".join(run))
-        return Piece(literals, order, tuple(refs), tuple(types))
+                run += (parts[done], token)
+            done = index + 1
+        merged.append("".join([*run, parts[done]]))
+        merged += parts[done + 1 :]
+        return merged
+
+
+def _without_places(parts: list[str]) -> list[str]:
+    kept = [parts[0]]
+    for index in range(1, len(parts), 2):
+        if parts[index][0] == "!" and kept[-1].endswith(_SOURCE_PLACE):
+            kept[-1] = kept[-1][: -len(_SOURCE_PLACE)] + parts[index + 1]
+        else:
+            kept += parts[index : index + 2]
+    return kept
