@@ -265,6 +265,22 @@ def test_the_wrong_one_of_two_equal_variables_is_different(project: Project) -> 
     assert project.classes() == {"put": "different"}
 
 
+PRINTING = """
+@text = private unnamed_addr constant [4 x i8] c"hi\\0A\\00"
+declare i32 @vprintf(ptr, ptr)
+define ptx_kernel void @say() {
+  %r = call i32 @vprintf(ptr @text, ptr null)
+  ret void
+}
+"""
+
+
+def test_s8_a_call_of_the_device_runtime_is_no_difference_but_another_text_is(project: Project) -> None:
+    project.source(PRINTING)
+    assert project.bundled(say=PRINTING).classes() == {"say": "identical"}
+    assert project.bundled(say=PRINTING.replace("hi", "ho")).classes() == {"say": "different"}
+
+
 def test_a_kernel_that_one_side_lacks_is_different(project: Project) -> None:
     project.source(STEP + SCALE)
     report = project.image(STEP, kernels=("step",)).report()

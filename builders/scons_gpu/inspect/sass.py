@@ -145,6 +145,8 @@ def relate(  # noqa: PLR0913 - two functions, and what is known of names
             continue
         seen.add(names)
         left, right = mine.functions.get(names[0]), theirs.functions.get(names[1])
+        if left is None and right is None and names[0] == names[1] != name:
+            continue  # the device runtime's, such as vprintf: it is in neither
         one = DIFFERENT if left is None or right is None else _relate(pair, left, right)
         if left is None or right is None or one == DIFFERENT:
             return DIFFERENT
