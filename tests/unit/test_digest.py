@@ -73,7 +73,11 @@ def test_t10_the_same_in_every_process() -> None:
     script = "from scons_gpu.split.digest import fields\nprint(fields({'arch': 'sm_90', 'slice': 'x'}))"
     found = {
         subprocess.run(
-            [sys.executable, "-c", script], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", script],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for seed in ("0", "1", "random")
     }
@@ -81,7 +85,8 @@ def test_t10_the_same_in_every_process() -> None:
 
 
 def test_t9_the_hash_can_be_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = content(b"x")
+    whole, body = fields({"a": "x"}), content(b"x")
     monkeypatch.setenv("SCONS_GPU_TEST_HASH_BITS", "4")
-    assert content(b"x") == whole[-1].rjust(32, "0")
-    assert len({content(b"%d" % number) for number in range(200)}) == 16
+    assert fields({"a": "x"}) == whole[-1].rjust(32, "0")
+    assert len({fields({"a": str(number)}) for number in range(200)}) == 16
+    assert content(b"x") == body, "nothing compares what a body stands for"

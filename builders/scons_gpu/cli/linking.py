@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scons_gpu.assemble.choose import choose
-from scons_gpu.assemble.key import object_key
+from scons_gpu.assemble.key import is_twin, unit_key
 from scons_gpu.errors import DamagedError, RefusedError
 from scons_gpu.link import bundle, image, manifest
 from scons_gpu.link.ptx import PtxPart, merge_ptx
+from scons_gpu.link.twins import ANONYMOUS
 from scons_gpu.split import digest
 from scons_gpu.store.store import Store
 from scons_gpu.toolchain.arch import parse
@@ -35,17 +36,18 @@ class Linker:
     tools: Toolchain
     provider: str
     options: AssembleOptions
+    share_twins: bool = False
     output: str = field(default="", init=False)
     """What the linker said."""
 
-    def image(self, plan: Plan) -> bytes:
-        """The image of one plan: machine code, or the module's PTX for a virtual architecture."""
+    def image(self, plan: Plan, *, as_ptx: bool = False) -> bytes:
+        """The image of one plan: machine code, or the module's PTX for a virtual architecture and where that is asked for."""
         target = parse(plan.arch)[0]
         store = Store([self.store])
         if not plan.units:
             msg = "there is nothing to link: no source of the module has a kernel"
             raise RefusedError(msg, module=plan.module, arch=plan.arch)
-        if not target.real:
+        if as_ptx or not target.real:
             parts = [self._ptx_part(store, part) for part in plan.parts]
             return merge_ptx(parts).encode()
         provider = choose(self.tools, wanted=self.provider, needs=["relocatable", "link"], facts=self.store / "tools").provider
@@ -62,7 +64,9 @@ class Linker:
         for plan in plans:
             found = {part.digest: self._object(store, plan, part, provider, "whole") for part in plan.parts}
             paths = {name: path for name, (path, _) in found.items()}
-            built.append(manifest.BuiltArch(plan=plan, objects=paths, records={name: record for name, (_, record) in found.items()}))
+            records = {name: record for name, (_, record) in found.items()}
+            entry = {part.kernels[0].symbol: ANONYMOUS for part in plan.units if is_twin(part, share=self.share_twins)}
+            built.append(manifest.BuiltArch(plan=plan, objects=paths, records=records, entries=entry))
             entries += [
                 bundle.Entry(arch=plan.arch, name=bundle.object_name(path) + path.suffix, data=path.read_bytes()) for path in paths.values()
             ]
@@ -73,8 +77,8 @@ class Linker:
 
     def _object(self, store: Store, plan: Plan, part: Part, provider: Provider, kind: Kind) -> tuple[Path, Record]:
         """The part's object with its record, under the name that a build gives it."""
-        fields = object_key(digest=part.digest, kind=kind, provider=provider, options=self.options, target=parse(plan.arch)[0])
-        key = tuple(sorted({**dict(fields), **{f"ptx {name}": value for name, value in part.key}}.items()))
+        twin = is_twin(part, share=self.share_twins and kind == "whole")
+        key = unit_key(part, kind=kind, provider=provider, options=self.options, target=parse(plan.arch)[0], twin=twin)
         path = store.claim("object", digest.fields(dict(key)), key, suffix=f".{kind}.cubin")
         return path, _there(store, path, part, plan.module)
 

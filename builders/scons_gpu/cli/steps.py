@@ -165,6 +165,7 @@ def lower(
 @given.arch(required=False)
 @given.output
 @click.option("--whole", is_flag=True, help="A program of its own, not a relocatable object.")
+@click.option("--anonymous", is_flag=True, help="Take out the kernel's own name first, as kernels of one body share an object.")
 @click.option("--verbose", is_flag=True, help="Show the assembler's report of resources.")
 @given.assembling
 @click.pass_obj
@@ -176,6 +177,7 @@ def assemble(  # noqa: PLR0913 - an option each
     arch: str | None,
     output: str,
     whole: bool,
+    anonymous: bool,
     provider: str,
     **options: Any,  # noqa: ANN401 - how to assemble
 ) -> None:
@@ -184,6 +186,10 @@ def assemble(  # noqa: PLR0913 - an option each
     from scons_gpu.store.files import write_atomic  # noqa: PLC0415
 
     ptx = given.read(path)
+    if anonymous:
+        from scons_gpu.link import twins  # noqa: PLC0415
+
+        ptx = twins.anonymous(ptx)
     wanted = given.target(arch) if arch else _target_of(ptx, path)
     need: Need = "compile" if whole else "relocatable"
     chosen = choose(given.toolchain(place.store), wanted=provider, needs=[need], facts=place.store / "tools").provider
@@ -196,9 +202,21 @@ def assemble(  # noqa: PLR0913 - an option each
 @click.command()
 @click.argument("plans", metavar="PLAN...", nargs=-1, required=True, type=_existing)
 @given.output
+@click.option("--as-ptx", is_flag=True, help="The module's PTX, for a real architecture too.")
+@click.option("--share-twins", is_flag=True, help="The bundle's kernels of one body share an object.")
 @given.assembling
 @click.pass_obj
-def link(place: Place, /, *, plans: tuple[str, ...], output: str, provider: str, **options: Any) -> None:  # noqa: ANN401
+def link(  # noqa: PLR0913 - an option each
+    place: Place,
+    /,
+    *,
+    plans: tuple[str, ...],
+    output: str,
+    as_ptx: bool,
+    share_twins: bool,
+    provider: str,
+    **options: Any,  # noqa: ANN401 - how the objects were assembled
+) -> None:
     """The objects that a plan names, all of them in the store, become the module's image; of several plans, its bundle.
 
     The options must be those that the objects were assembled with: they are part of the objects' names.
@@ -208,8 +226,9 @@ def link(place: Place, /, *, plans: tuple[str, ...], output: str, provider: str,
     from scons_gpu.store.files import write_atomic  # noqa: PLC0415
 
     read = [from_text(given.read(path), path=path) for path in plans]
-    linker = Linker(store=place.store, tools=given.toolchain(place.store), provider=provider, options=given.assemble_options(**options))
-    data = linker.bundle(read, Path(output)) if read[0].link == "bundle" else linker.image(_only(read))
+    found, wanted = given.toolchain(place.store), given.assemble_options(**options)
+    linker = Linker(store=place.store, tools=found, provider=provider, options=wanted, share_twins=share_twins)
+    data = linker.bundle(read, Path(output)) if read[0].link == "bundle" else linker.image(_only(read), as_ptx=as_ptx)
     write_atomic(Path(output).absolute(), data)
     given.say(linker.output)
 

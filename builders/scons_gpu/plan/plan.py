@@ -77,8 +77,9 @@ def plan(indexes: Sequence[Index], *, module: str, arch: str, link: str, key: Ke
         raise error.at(module=module, arch=arch) from None
     units = sorted(draft.units.values(), key=lambda part: part.kernels[0].symbol)
     used = _used_tables(units, draft.others)
-    others = [part for _, part in sorted(draft.others.items()) if part.role == "state" or part.defines[0] in used]
-    others.sort(key=lambda part: part.role)
+    others = [part for part in draft.others.values() if part.role == "state" or part.defines[0] in used]
+    # By what they define, not by digest: where the linker puts a variable is then not left to a hash.
+    others.sort(key=lambda part: (part.role, part.defines, part.source))
     return Plan(
         module=module,
         arch=arch,

@@ -83,10 +83,11 @@ class FatbinJob(Step):
 
     stage: ClassVar[str] = "pack"
     fatbinary: Tool
+    images: Sequence[Any]
 
     def command(self) -> list[str]:
         """By hand."""
-        return ["scons-gpu", "pack", "IMAGE...", "-o", str(self.target)]
+        return self.gpu("pack", *(str(node.rfile().get_path()) for node in self.images))
 
     def work(self, node: Any) -> Outcome:
         """What each image is for stands in the image."""
@@ -103,7 +104,14 @@ def declare_fatbin(env: Any, session: Session, target: Any, images: Any, **overr
     nodes = env.arg2nodes(env.Flatten([images]), env.fs.File)
     signature = pack_signature(fatbinary, archs=[])
     job = FatbinJob(
-        workspace=workspace, name=path.name, target=path, place=session.place(str(path)), signature=signature, fatbinary=fatbinary
+        workspace=workspace,
+        name=path.name,
+        target=path,
+        environment=found.environment,
+        place=session.place(str(path)),
+        signature=signature,
+        fatbinary=fatbinary,
+        images=nodes,
     )
     return [_artefact(env, path, nodes, job)]
 
@@ -116,10 +124,14 @@ class DeviceLinkJob(Step):
     targeted: Target
     provider: Provider
     options: AssembleOptions
+    nvlink: Tool
+    objects: Sequence[Any]
 
     def command(self) -> list[str]:
         """By hand: the linker's own."""
-        return ["nvlink", f"-arch={self.arch}", "OBJECT...", "-o", str(self.target)]
+        debug = ["-g"] if self.options.debug else []
+        objects = [str(node.rfile().get_path()) for node in self.objects]
+        return [self.nvlink.path, f"-arch={self.arch}", *debug, *objects, "-o", str(self.target)]
 
     def work(self, node: Any) -> Outcome:
         """One flat link, in the order given."""
@@ -150,6 +162,8 @@ def declare_device_link(env: Any, session: Session, target: Any, objects: Any, *
         targeted=arch,
         provider=provider,
         options=found.assemble,
+        nvlink=versions.require(tools, "nvlink"),
+        objects=nodes,
     )
     return [_artefact(env, path, nodes, job)]
 

@@ -12,7 +12,7 @@ from scons_gpu.errors import DamagedError, LinkError
 from scons_gpu.link import bundle, fatbin, image, manifest
 from scons_gpu.link.ptx import PtxPart, merge_ptx
 from scons_gpu.link.twins import ANONYMOUS
-from scons_gpu.scons.steps import Outcome, Step
+from scons_gpu.scons.steps import Outcome, Step, assembling
 from scons_gpu.scons.units import Recipe, part_name
 from scons_gpu.store.files import write_atomic
 from scons_gpu.store.record import Record, Resources
@@ -113,7 +113,7 @@ class OnePlan(Linking):
 
     def command(self) -> list[str]:
         """By hand."""
-        return ["scons-gpu", "--store", str(self.workspace.store.root), "link", str(self.plan), "-o", str(self.target)]
+        return self.gpu("link", str(self.plan), *(["--as-ptx"] if self.recipe.kind == "ptx" else assembling(self.recipe.options)))
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """Checks every input, then writes image and resources."""
@@ -200,15 +200,9 @@ class BundleJob(Linking):
 
     def command(self) -> list[str]:
         """By hand, an architecture at a time."""
-        return [
-            "scons-gpu",
-            "--store",
-            str(self.workspace.store.root),
-            "link",
-            *(str(path) for _, path in self.recipes),
-            "-o",
-            str(self.target),
-        ]
+        recipe = self.recipes[0][0]
+        twins = ["--share-twins"] if recipe.share_twins else []
+        return self.gpu("link", *(str(path) for _, path in self.recipes), *twins, *assembling(recipe.options))
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """Checks every object, then writes the archive."""
@@ -220,7 +214,9 @@ class BundleJob(Linking):
                 continue
             found = self.entries(recipe, plan)
             built.append(_built(plan, found, recipe))
-            entries += [bundle.Entry(arch=plan.arch, name=_member(path), data=path.read_bytes()) for path, _ in found.values()]
+            entries += [
+                bundle.Entry(arch=plan.arch, name=_member(digest, path), data=path.read_bytes()) for digest, (path, _) in found.items()
+            ]
         if not built:
             remove(self.target)
             return Outcome(result="empty")
@@ -231,9 +227,9 @@ class BundleJob(Linking):
         return Outcome()
 
 
-def _member(path: Path) -> str:
-    """A store entry's name in a bundle: without what tells a whole object from a relocatable one."""
-    return f"{path.name.split('.', 1)[0]}{path.suffix}"
+def _member(digest: str, path: Path) -> str:
+    """What the manifest calls a store entry: an object by its key, PTX by its unit."""
+    return f"{digest if path.suffix == '.ptx' else bundle.object_name(path)}{path.suffix}"
 
 
 def _built(plan: Plan, found: Mapping[str, tuple[Path, Record]], recipe: Recipe) -> manifest.BuiltArch:
@@ -256,7 +252,7 @@ class PackJob(Step):
 
     def command(self) -> list[str]:
         """By hand."""
-        return ["scons-gpu", "pack", *(str(path) for _, path in self.images), "-o", str(self.target)]
+        return self.gpu("pack", *(str(path) for _, path in self.images))
 
     def makes_nothing(self) -> bool:
         """Without images there is no fatbin."""

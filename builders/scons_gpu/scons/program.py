@@ -55,6 +55,11 @@ class Chain:
         return self.module.settings
 
     @property
+    def environment(self) -> dict[str, str]:
+        """Where the user said the tools are, as a command run by hand is told."""
+        return self.settings.environment
+
+    @property
     def form(self) -> str:
         """How units are cut for the link mode."""
         return "closed" if self.settings.link == "bundle" else "apart"
@@ -96,6 +101,7 @@ class Chain:
             "owners": [self.module.name],
             "place": self.place,
             "target": path,
+            "environment": self.environment,
         }
 
     def clang(self, source: Source) -> Tool:
@@ -165,6 +171,7 @@ class Chain:
             module=self.module.name,
             link=self.settings.link,
             indexes=[split.target for _, split in found],
+            lower=options,
             key=self.key(target, options),
         )
         node = _artefact(self.env, path, [node for node, _ in found], job)
@@ -190,6 +197,7 @@ class Chain:
             kind=kind,
             share_twins=self.settings.share_twins,
             splits=splits,
+            environment=self.environment,
             place=self.place,
         )
 

@@ -71,6 +71,11 @@ class Settings:
     cuda_headers: str
     store: tuple[Path, ...]
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Where the user said the tools are, as variables for a command run by hand."""
+        return {"GPU_CUDA_PATH": self.cuda_path, "GPU_CUDA_HEADERS": self.cuda_headers, "GPU_CLANG": self.clang}
+
 
 def set_defaults(env: Any) -> None:
     """Sets what the user has not set."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import threading
 import time
 from dataclasses import dataclass, field
@@ -20,9 +21,11 @@ from scons_gpu.split import index as indexes
 from scons_gpu.store.files import write_atomic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from scons_gpu.assemble.provider import AssembleOptions
+    from scons_gpu.lower.options import LowerOptions
     from scons_gpu.scons.modules import Source
     from scons_gpu.scons.session import Workspace
     from scons_gpu.source.clang import ClangOptions
@@ -57,14 +60,15 @@ class Step:
     place: int = 0
     signature: str = ""
     target: Path
-    attempts: int = field(default=0, init=False)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that tell a command run by hand where the tools are."""
 
     def line(self, env: Any) -> str:
         """The step's line, or the whole command where the variable is emptied."""
         variable = f"GPU_{self.stage.upper()}COMSTR"
         template = self.workspace.session.arguments.get(variable, env.get(variable, VARIABLES[variable][0]))
         if not template:
-            return " ".join(self.command())
+            return self.by_hand()
         return str(env.subst(template, raw=1, overrides={"GPU_NAME": self.label().replace("$", "$$")}))
 
     def label(self) -> str:
@@ -74,6 +78,15 @@ class Step:
     def command(self) -> list[str]:
         """The command that does the same by hand."""
         raise NotImplementedError
+
+    def by_hand(self) -> str:
+        """That command as a shell takes it, in the folder of the SConstruct, tools that variables name included."""
+        chosen = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items() if value]
+        return " ".join([*chosen, shlex.join(self.command())])
+
+    def gpu(self, *words: str) -> list[str]:
+        """A `scons-gpu` command on this build's store."""
+        return ["scons-gpu", "--store", str(self.workspace.store.root), *words, "-o", str(self.target)]
 
     def makes_nothing(self) -> bool:
         """Whether there is rightly no file."""
@@ -152,7 +165,7 @@ class IrJob(FromSource):
 
     def command(self) -> list[str]:
         """By hand."""
-        return ["scons-gpu", "source", self.source.name, "--arch", self.arch, "-o", str(self.target)]
+        return self.gpu("source", str(self.source.node.rfile().get_path()), "--arch", self.arch)
 
     def dependencies(self) -> Sequence[str]:
         """IR includes nothing."""
@@ -186,9 +199,9 @@ class CudaJob(FromSource):
 
     def command(self) -> list[str]:
         """By hand."""
-        parts = ["scons-gpu", "source", self.source.name, "--arch", self.arch, "-o", str(self.target)]
-        parts += [f"-I{path}" for path in self.options.cpppath] + [f"-D{define}" for define in self.options.defines]
-        return parts + [f"--flag={flag}" for flag in self.options.flags]
+        parts = [f"-I{path}" for path in self.options.cpppath] + [f"-D{define}" for define in self.options.defines]
+        parts += [f"--flag={flag}" for flag in self.options.flags] + switches(self.options)
+        return self.gpu("source", str(self.source.node.rfile().get_path()), "--arch", self.arch, *parts)
 
     def sidecars(self) -> Sequence[Path]:
         """The list of what was read."""
@@ -228,7 +241,7 @@ class SplitJob(FromSource):
 
     def command(self) -> list[str]:
         """By hand."""
-        return ["scons-gpu", "split", str(self.ir), "--arch", self.arch, "--form", self.form, "-o", str(self.target)]
+        return self.gpu("split", str(self.ir), "--arch", self.arch, "--form", self.form, "--source", self.source.name)
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """In a worker."""
@@ -256,12 +269,13 @@ class PlanJob(Step):
     module: str
     link: str
     indexes: Sequence[Path]
+    lower: LowerOptions
     key: Callable[..., tuple[tuple[str, str], ...]]
 
     def command(self) -> list[str]:
         """By hand."""
-        parts = ["scons-gpu", "plan", *map(str, self.indexes), "--arch", self.arch]
-        return [*parts, "--module", self.module, "--link", self.link, "-o", str(self.target)]
+        module = ["--module", self.module, "--link", self.link]
+        return self.gpu("plan", *map(str, self.indexes), "--arch", self.arch, *module, *lowering(self.lower))
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """Pure Python, in SCons' own process. What concerns single units stops the plan, unless the user wants the rest (`-k`)."""
@@ -275,6 +289,26 @@ class PlanJob(Step):
                 raise refused[-1]
         write_atomic(self.target, plans.to_text(made))
         return Outcome(output="\n".join(f"{source}: {text}" for source, text in made.notes))
+
+
+def switches(options: Any) -> list[str]:
+    """The options that are on or off, as `scons-gpu` takes them."""
+    return [
+        f"--{name.replace('_', '-')}"
+        for name in ("fast_math", "ftz", "lineinfo", "debug", "fail_on_spill")
+        if getattr(options, name, False)
+    ]
+
+
+def lowering(options: LowerOptions) -> list[str]:
+    """How units are lowered, as `scons-gpu` takes it."""
+    return ["--opt", str(options.opt), "--ptx", str(options.ptx), *switches(options)]
+
+
+def assembling(options: AssembleOptions) -> list[str]:
+    """How units are assembled, as `scons-gpu` takes it."""
+    registers = [] if options.maxrregcount is None else ["--maxrregcount", str(options.maxrregcount)]
+    return ["--opt", str(options.opt), *registers, *(f"--flag={flag}" for flag in options.flags), *switches(options)]
 
 
 def options_text(**fields: Any) -> str:

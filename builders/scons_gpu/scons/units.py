@@ -6,11 +6,11 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from scons_gpu.assemble.key import object_key
+from scons_gpu.assemble.key import is_twin, unit_key
 from scons_gpu.errors import DamagedError, GpuError, ToolMissingError
 from scons_gpu.plan import refusal
 from scons_gpu.scons import _internals
-from scons_gpu.scons.steps import Outcome, Step, answered
+from scons_gpu.scons.steps import Outcome, Step, answered, assembling, lowering
 from scons_gpu.split import digest
 from scons_gpu.split.readable import demangle
 from scons_gpu.store import record as records
@@ -52,6 +52,8 @@ class Recipe:
     share_twins: bool
     splits: Mapping[str, SplitJob]
     """Source → its split, for slices that the store lost."""
+    environment: Mapping[str, str]
+    """Variables that tell a command run by hand where the tools are."""
     place: int
 
     def assembler(self) -> Provider:
@@ -71,22 +73,19 @@ class Recipe:
         return self.workspace.store.claim("object", digest.fields(dict(key)), key, suffix=f".{self.kind}.cubin")
 
     def object_fields(self, part: Part) -> tuple[tuple[str, str], ...]:
-        """The object's key: the PTX's whole key stands in it, so a collision of digests is none of objects."""
-        twin = self.twin(part)
-        named = {"body": part.body} if twin else {}
-        shaped = {f"ptx {name}": value for name, value in part.key if not (twin and name == "slice")}
-        fields = object_key(
-            digest=part.body if twin else part.digest,
+        """The object's key."""
+        return unit_key(
+            part,
             kind="whole" if self.kind == "whole" else "rel",
             provider=self.assembler(),
             options=self.options,
             target=self.target,
+            twin=self.twin(part),
         )
-        return tuple(sorted({**dict(fields), **named, **shaped}.items()))
 
     def twin(self, part: Part) -> bool:
         """Whether the part's object may serve kernels of other names too."""
-        return self.share_twins and self.kind == "whole" and part.role == "unit" and len(part.kernels) == 1
+        return is_twin(part, share=self.share_twins and self.kind == "whole")
 
     def missing(self, part: Part) -> list[Any]:
         """The nodes that make what the store lacks of this part; none where it is all there."""
@@ -128,6 +127,7 @@ class Recipe:
             "owners": [self.module],
             "place": self.place,
             "signature": "\n".join(f"{name} = {value}" for name, value in part.key),
+            "environment": self.environment,
             "target": path,
             "weight": self._weight(part),
         }
@@ -177,10 +177,8 @@ class LowerJob(UnitJob):
 
     def command(self) -> list[str]:
         """By hand."""
-        lower = self.recipe.lower
-        flags = [f"--{name}" for name in ("ftz", "fast-math", "debug", "lineinfo") if getattr(lower, name.replace("-", "_"))]
-        parts = ["scons-gpu", "--store", str(self.workspace.store.root), "lower", self.part.slice, "--arch", self.arch]
-        return [*parts, "--opt", str(lower.opt), "--ptx", str(lower.ptx), *flags, "-o", str(self.target)]
+        renames = [f"--rename={old}={new}" for old, new in self.part.renames]
+        return self.gpu("lower", self.part.slice, "--arch", self.arch, *lowering(self.recipe.lower), *renames)
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """In a worker; a slice that the store lost is made again first."""
@@ -218,7 +216,8 @@ class AssembleJob(UnitJob):
     def command(self) -> list[str]:
         """By hand."""
         whole = ["--whole"] if self.recipe.kind == "whole" else []
-        return ["scons-gpu", "assemble", str(self.ptx), "--arch", self.arch, *whole, "-o", str(self.target)]
+        whole += ["--anonymous"] if self.recipe.twin(self.part) else []
+        return self.gpu("assemble", str(self.ptx), "--arch", self.arch, *whole, *assembling(self.recipe.options))
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """A process of the assembler's."""

@@ -22,10 +22,10 @@ import time
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import DamagedError, GpuError, UsageError
+from scons_gpu.store import names
 from scons_gpu.store import record as records
 from scons_gpu.store.files import TEMPORARY, unwritable, write_atomic
 from scons_gpu.store.lock import locked
-from scons_gpu.store.names import content
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -61,7 +61,7 @@ class Store:
     def put_text(self, kind: str, text: str) -> str:
         """Keeps `text` and gives its name: its hash, or `<hash>.2`, `.3`… where another text of that hash was first."""
         data = text.encode()
-        stem = content(data)
+        stem = names.name(data)
         for name in _numbered(stem):
             held = self._text_at(kind, name)
             if held is None:
@@ -97,7 +97,7 @@ class Store:
             except OSError as error:
                 self._warn(path, f"cannot be read ({error.strerror or error})")
                 continue
-            if content(data) == name.partition(".")[0]:
+            if names.name(data) == name.partition(".")[0]:
                 self._touch(path)
                 return data
             self._warn(path, "its content is not what its name says")
