@@ -137,9 +137,13 @@ def test_s13_wrong_triples(tmp_path: Path) -> None:
     assert f'target triple = "{TRIPLE}"' in error.hint
 
 
+@pytest.mark.parametrize("text", ["", "\n\n", "; only a comment\n", 'source_filename = "x"\n'])
+def test_m4_an_empty_source_is_a_module_without_kernels(tmp_path: Path, text: str) -> None:
+    assert f'target triple = "{TRIPLE}"' in read(tmp_path / "k.ll", text)
+
+
 def test_files_that_are_no_ir(tmp_path: Path) -> None:
-    assert "the file is empty" in str(refused(tmp_path / "k.ll", ""))
-    assert "the file is empty" in str(refused(tmp_path / "k.bc", ""))
+    assert "this is no LLVM bitcode" in str(refused(tmp_path / "k.bc", ""))
     assert "this is no LLVM bitcode" in str(refused(tmp_path / "k.bc", KERNEL))
     assert f"{tmp_path}/k.ll:2: a zero byte" in str(refused(tmp_path / "k.ll", "; a\n\0\n" + KERNEL))
     assert f"{tmp_path}/k.ll:3: a byte that is not UTF-8" in str(refused(tmp_path / "k.ll", b"; a\n\n\xff\n" + KERNEL.encode()))

@@ -158,7 +158,7 @@ def test_a1_of_ptx_only_the_plan_is_known(tmp_path: Path) -> None:
 
 def test_m3_m4_modules_without_images(tmp_path: Path) -> None:
     data = valid(build(tmp_path, BuiltModule(name="off", bypass=True, submodules=("net",)), BuiltModule(name="empty")))
-    nothing = {"fatbin": None, "bundle": None, "images": {}, "state": [], "kernels": {}, "options": {}}
+    nothing = {"fatbin": None, "bundle": None, "images": {}, "state": [], "kernels": {}, "options": {}, "ir": {}}
     assert data["modules"] == {
         "off": {"bypass": True, "submodules": ["net"], **nothing},
         "empty": {"bypass": False, "submodules": [], **nothing},

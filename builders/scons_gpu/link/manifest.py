@@ -112,6 +112,8 @@ class Module:
     kernels: dict[str, Kernel] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     """What it was built with: link mode, levels, flags. `ptx` is the PTX version of each architecture, 78 for 7.8."""
+    ir: dict[str, list[str]] = field(default_factory=dict)
+    """Architecture → the IR of its sources, in their order: what `compare` builds undivided."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,8 @@ class BuiltModule:
     """What the bundle says of itself; it has no `archs` then, the objects need not be there any more."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """What the module was built with, by the fields' names."""
+    ir: Mapping[str, Sequence[Path]] = field(default_factory=dict)
+    """Architecture → the IR of its sources, in their order."""
 
 
 def build_manifest(
@@ -230,6 +234,7 @@ def _module(module: BuiltModule, folder: Path) -> Module:
             bypass=module.bypass,
             submodules=tuple(sorted(module.submodules)),
             options=dict(module.options),
+            ir=_ir(module, folder),
             bundle=_relative(module.bundle, folder) if module.bundle else None,
         )
     kernels: dict[str, Kernel] = {}
@@ -252,7 +257,12 @@ def _module(module: BuiltModule, folder: Path) -> Module:
         state=tuple(value for _, value in sorted(state.items())),
         kernels=kernels,
         options=dict(module.options),
+        ir=_ir(module, folder),
     )
+
+
+def _ir(module: BuiltModule, folder: Path) -> dict[str, list[str]]:
+    return {arch: [_relative(path, folder) for path in paths] for arch, paths in module.ir.items()}
 
 
 def _relative(path: Path, folder: Path) -> str:

@@ -116,6 +116,12 @@ class Artefact(SCons.Node.FS.File):  # type: ignore[misc]
         """Of a file that is rightly absent: that of nothing."""
         return str(super().get_content_hash()) if self.is_file() else str(SCons.Util.hash_signature(""))
 
+    def remove(self) -> Any:
+        """What `-c` does: files beside the target go with it."""
+        for path in self.attributes.gpu.sidecars():
+            path.unlink(missing_ok=True)
+        return super().remove() if self.is_file() else None
+
     def _rmv_existing(self) -> None:
         """SCons takes the old file away before a step runs."""
         if self.is_file():

@@ -45,8 +45,6 @@ class Linking(Step):
         nodes = []
         for recipe, path in self.decided():
             for part in read_plan(path).parts:
-                if part.role == "unit":
-                    self.workspace.needed.add(part.digest)
                 nodes += recipe.missing(part)
         return list(dict.fromkeys(nodes))
 
@@ -70,6 +68,8 @@ class Linking(Step):
                 msg = f"{part_name(part)}: {path} is gone or damaged"
                 raise DamagedError(msg, source=part.source, hint="build again: what is damaged in the store is made anew")
             found[part.digest] = (path, record)
+            if part.role == "unit":
+                self.workspace.needed.add(part.digest)
             if path not in made:
                 self.workspace.show(f"{part_name(part)}  {recipe.target.name}", record.output)
         return found
@@ -289,13 +289,20 @@ class ModuleNode:
         return manifest.BuiltModule(
             name=module.name,
             bypass=module.bypass,
-            submodules=module.submodule_names,
+            submodules=tuple(dict.fromkeys(module.submodule_names)),
             archs=tuple(self._archs()) if made and not bundled else (),
             fatbin=self.path if made and not bundled else None,
             bundle=self.path if made and bundled else None,
             inner=self._inner(self.path) if self.path and made and bundled else None,
             options=self.options(),
+            ir=self._ir() if made else {},
         )
+
+    def _ir(self) -> dict[str, list[Path]]:
+        found = {}
+        for target, _, plan in self.plans:
+            found[target.name] = [plan.with_name(f"{source.stem}.{target.name}.ll") for source in self.module.sources]
+        return found
 
     def options(self) -> dict[str, Any]:
         """What the module was built with."""

@@ -222,7 +222,6 @@ class Chain:
         kind = PtxJob if ptx else ImageJob
         job = kind(**self.common(target, self.module.name, path), signature=self.link_signature(recipe), recipe=recipe, plan=plan)
         made = _image(self.env, path, [node], job)
-        self.env.Clean(made, self.env.fs.File(str(job.sidecar)))
         return made, path, node, plan
 
     def fatbin(self) -> ModuleNode:
@@ -314,5 +313,9 @@ def _manifest_signature(built: Sequence[ModuleNode], job: ManifestJob) -> str:
     tree = [[module.name, module.bypass, sorted(module.submodule_names)] for module in modules]
     tools = {name: f"{fact.version} {fact.identity}" for name, fact in job.tools_used().items()}
     return options_text(
-        modules=sorted(tree), options={entry.module.name: entry.options() for entry in built}, tools=tools, tool=scons_gpu.__version__
+        modules=sorted(tree),
+        sources={module.name: [source.stem for source in module.sources] for module in modules},
+        options={entry.module.name: entry.options() for entry in built},
+        tools=tools,
+        tool=scons_gpu.__version__,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -196,8 +197,27 @@ def _choice(name: str, get: Any) -> str:
 
 
 def _words(env: Any, value: Any) -> tuple[str, ...]:
-    """Flags, from a string as the shell would split it or a list."""
-    return tuple(str(word) for word in env.subst_list(env.Split(value) if isinstance(value, str) else list(value or ()))[0])
+    """Flags, from a string as the shell would split it or a list. Files of flags are read here: an edit of one edits the flags."""
+    words = [str(word) for word in env.subst_list(env.Split(value) if isinstance(value, str) else list(value or ()))[0]]
+    flags: list[str] = []
+    while words:
+        word = words.pop(0)
+        option, equals, path = word.partition("=")
+        if option in ("--options-file", "-optf"):
+            words = [*_read_flags(env, path if equals else words.pop(0) if words else ""), *words]
+        elif word.startswith("@"):
+            words = [*_read_flags(env, word[1:]), *words]
+        else:
+            flags.append(word)
+    return tuple(flags)
+
+
+def _read_flags(env: Any, path: str) -> list[str]:
+    try:
+        return shlex.split(Path(env.File(path).rfile().get_abspath()).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        msg = f"file of flags {path}: {getattr(error, 'strerror', None) or error}"
+        raise UsageError(msg) from None
 
 
 def _path(env: Any, value: Any) -> str:

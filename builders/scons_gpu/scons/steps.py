@@ -7,6 +7,7 @@ import shlex
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import SCons.Errors
@@ -22,7 +23,6 @@ from scons_gpu.store.files import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from scons_gpu.assemble.provider import AssembleOptions
     from scons_gpu.lower.options import LowerOptions
@@ -208,11 +208,22 @@ class CudaJob(FromSource):
         return (self.depfile,)
 
     def dependencies(self) -> Sequence[str]:
-        """What clang read the last time."""
+        """What clang read the last time, and what has come since that would be found before it."""
         try:
-            return [line for line in self.depfile.read_text(encoding="utf-8").splitlines() if line]
+            read = [line for line in self.depfile.read_text(encoding="utf-8").splitlines() if line]
         except OSError:
             return ()
+        return [*read, *self._shadows(read)]
+
+    def _shadows(self, read: Sequence[str]) -> list[str]:
+        """Headers that stand in an earlier include folder under the name of one that was read."""
+        known = set(read)
+        found: dict[str, None] = {}
+        for place, folder in enumerate(self.options.cpppath):
+            names = [path[len(folder) + 1 :] for path in read if path.startswith(folder + "/")] if place else ()
+            for earlier in self.options.cpppath[:place]:
+                found.update(dict.fromkeys(path for name in names if (path := f"{earlier}/{name}") not in known and is_there(path)))
+        return list(found)
 
     def work(self, node: Any) -> Outcome:
         """Clang runs as a process of its own."""
@@ -309,6 +320,12 @@ def assembling(options: AssembleOptions) -> list[str]:
     """How units are assembled, as `scons-gpu` takes it."""
     registers = [] if options.maxrregcount is None else ["--maxrregcount", str(options.maxrregcount)]
     return ["--opt", str(options.opt), *registers, *(f"--flag={flag}" for flag in options.flags), *switches(options)]
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def is_there(path: str) -> bool:
+    """Whether a file is there: asked once for all sources of a build."""
+    return Path(path).is_file()
 
 
 def options_text(**fields: Any) -> str:

@@ -137,9 +137,7 @@ def compile_cuda(  # noqa: PLR0913 - one keyword for each thing that decides
         raise SourceError(msg, source=source)
     with tempfile.TemporaryDirectory(prefix="scons-gpu-") as folder:
         private, depfile = Path(folder, "out.ll"), Path(folder, "out.d")
-        argv = command(
-            clang, source, target=target, options=options, headers=headers, output=str(private), depfile=str(depfile), top=top
-        )
+        argv = command(clang, source, target=target, options=options, headers=headers, output=str(private), depfile=str(depfile), top=top)
         done = run(argv, cwd=top, environ=_environ())
         if done.status != 0:
             raise classify(done, source=source, target=target)

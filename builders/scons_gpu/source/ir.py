@@ -10,7 +10,7 @@ import re
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scons_gpu.errors import SourceError
 
@@ -58,12 +58,15 @@ def read_ir(path: Path, *, target: Target) -> tuple[str, str]:
     # Closed here, module first: left to the garbage collector (an error's traceback holds both) they may go in the other order, and
     # LLVM crashes when a module outlives its context.
     with _captured(said), binding.create_context() as context:
-        text = "" if data.startswith(_BITCODE) else _decoded(data, path)
+        bitcode = data.startswith(_BITCODE)
+        text = "" if bitcode else _decoded(data, path)
         try:
-            module = binding.parse_assembly(text, context) if text else binding.parse_bitcode(data, context)
+            module = binding.parse_bitcode(data, context) if bitcode else binding.parse_assembly(text, context)
         except RuntimeError as error:
             raise _unreadable(str(error), path=path, text=text, reader=binding.llvm_version_info[0]) from None
         with module:
+            if _is_empty(module):
+                module.triple = module.triple or TRIPLE
             _check_target(module.triple, path)
             module.data_layout = _layout(module.data_layout, path=path, target=target)
             try:
@@ -80,9 +83,6 @@ def _read(path: Path) -> bytes:
     except OSError as error:
         msg = f"cannot be read: {error.strerror or error}"
         raise SourceError(msg, source=str(path)) from error
-    if not data:
-        msg = "the file is empty"
-        raise SourceError(msg, source=str(path), hint=f'the least there can be is: target triple = "{TRIPLE}"')
     if path.suffix == ".bc" and not data.startswith(_BITCODE):
         msg = "this is no LLVM bitcode"
         raise SourceError(msg, source=str(path), hint="LLVM IR as text has the suffix .ll")
@@ -119,6 +119,11 @@ def _unreadable(words: str, *, path: Path, text: str, reader: int) -> SourceErro
     if producer is not None and producer[1] != producer[2]:
         hint = f"it was written by LLVM {producer[1]}; what reads it here is LLVM {producer[2]}"
     return SourceError(f"LLVM cannot read this bitcode: {what}", source=str(path), hint=hint)
+
+
+def _is_empty(module: Any) -> bool:  # noqa: ANN401 - llvmlite has no types
+    """Whether there is nothing in it, as in an empty file: legal, and for no target in particular."""
+    return not any(True for each in (module.functions, module.global_variables, module.struct_types) for _ in each)
 
 
 def _check_target(triple: str, path: Path) -> None:
