@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Builds every .cu file below a folder as a module of its own, as image and as bundle, and compares both with the undivided build.
+"""Builds each .cu file below a folder as a module of its own, as image and as bundle, and compares both with the undivided build.
 
-    real_projects.py FOLDER --work DIR [--limit N] [--seconds S] [--arch sm_90] [--json FILE]
+    real_projects.py FOLDER --work DIR [--list FILE] [--limit N] [--seconds S] [--batch N] [--jobs N] [--arch sm_90] [--json FILE]
 
 HeCBench, for example: git archive HEAD src | tar x -C /tmp/hecbench, then FOLDER is /tmp/hecbench/src. A file that fails is a row with its
 message. What was done is kept in DIR/rows and not done again, so that a run can be stopped at any time; a table is printed at the end.
+The bundle's module takes the IR that the front end wrote for the image's: the front end runs once a file.
 """
 
 from __future__ import annotations
@@ -18,41 +19,62 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parent / "builders"
+sys.path.insert(0, str(PACKAGE))
+
+from scons_gpu.errors import GpuError  # noqa: E402 - the tree's own package, whatever else is installed
+from scons_gpu.inspect import compare  # noqa: E402
+from scons_gpu.inspect.reference import Reference, Tools  # noqa: E402
+from scons_gpu.toolchain.tools import Toolchain, discover  # noqa: E402
+
 LINKS = ("image", "bundle")
-CLASSES = ("identical", "constant placement", "other schedule", "private state made visible", "different")
+KERNEL = re.compile(r"\b__global__\b")
 
 SCONSTRUCT = """\
 import sys
 sys.path.insert(0, {package!r})
 import scons_gpu
 env = Environment(tools=["gpu"], toolpath=[scons_gpu.TOOLPATH], GPU_ARCHS=[{arch!r}], GPU_STORE={store!r})
-for link in {links!r}:
-    env.GpuProgram(link, env.GpuModule("m", [{source!r}], GPU_LINK=link, CPPPATH={folders!r}))
+for name, source, folders in {files!r}:
+    env.GpuProgram(name + "/image", env.GpuModule(name, [source], GPU_LINK="image", CPPPATH=folders))
+    written = f"{{name}}/image/{{name}}/{{source.rpartition('/')[2]}}.{arch}.ll"
+    env.GpuProgram(name + "/bundle", env.GpuModule(name, [written], GPU_LINK="bundle"))
 """
+
+
+@dataclass(frozen=True)
+class Work:
+    """One source and where it is built."""
+
+    source: Path
+    name: str
+    """Of its module and of its folder: made from the path, so that a message tells which file it is about."""
+    shown: str
 
 
 def main() -> int:
     """Runs, and prints the table."""
     arguments = _arguments()
-    sources = sorted(path for path in arguments.folder.rglob("*.cu") if path.is_file())
     rows = arguments.work / "rows"
     rows.mkdir(parents=True, exist_ok=True)
-    begun, done = time.monotonic(), []
-    for source in sources[: arguments.limit]:
-        kept = rows / f"{hashlib.sha256(str(source).encode()).hexdigest()[:16]}.json"
-        if not kept.exists():
-            if time.monotonic() - begun > arguments.seconds:
-                continue
-            row = _row(source, arguments)
-            kept.write_text(json.dumps(row, indent=1))
+    found = discover(environ=dict(os.environ), prefix=sys.prefix, facts=arguments.work / "store" / "tools")
+    works = [_work(source, arguments.folder) for source in _sources(arguments)]
+    begun = time.monotonic()
+    todo = [work for work in works if not (rows / f"{work.name}.json").exists()]
+    for number in range(0, len(todo), arguments.batch):
+        if time.monotonic() - begun > arguments.seconds:
+            break
+        for work, row in _batch(todo[number : number + arguments.batch], Tools.of(found), arguments):
+            (rows / f"{work.name}.json").write_text(json.dumps(row, indent=1))
             print(_line(row), flush=True)
-        done.append(json.loads(kept.read_text()))
-    report = {"tools": _tools(arguments), "arch": arguments.arch, "totals": _totals(done), "rows": done}
+    done = [json.loads(path.read_text()) for work in works if (path := rows / f"{work.name}.json").exists()]
+    report = {"tools": _tools(found), "arch": arguments.arch, "totals": _totals(done), "rows": done}
     if arguments.json:
         arguments.json.write_text(json.dumps(report, indent=1, sort_keys=True))
     print(_table(report))
@@ -63,9 +85,14 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--work", type=Path, required=True, help="where it builds, and keeps what was done")
-    parser.add_argument("--limit", type=int, default=None, help="so many files, in order of path")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no further file after so long")
-    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for one build or comparison")
+    parser.add_argument(
+        "--list", type=Path, default=None, help="a file of paths below FOLDER, in the order to take; else all that have a kernel"
+    )
+    parser.add_argument("--limit", type=int, default=None, help="so many files")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no further batch after so long")
+    parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for the build of one batch")
+    parser.add_argument("--batch", type=int, default=10, help="files to one SConstruct")
+    parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--json", type=Path, default=None, help="the whole report")
     arguments = parser.parse_args()
@@ -73,47 +100,93 @@ def _arguments() -> argparse.Namespace:
     return arguments
 
 
-def _row(source: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    """One file: built, counted, compared."""
-    folder = arguments.work / "files" / hashlib.sha256(str(source).encode()).hexdigest()[:16]
+def _sources(arguments: argparse.Namespace) -> list[Path]:
+    if arguments.list:
+        return [arguments.folder / line for line in arguments.list.read_text().split("\n") if line][: arguments.limit]
+    there = sorted(path for path in arguments.folder.rglob("*.cu") if path.is_file())
+    return [path for path in there if KERNEL.search(path.read_text(errors="replace"))][: arguments.limit]
+
+
+def _work(source: Path, folder: Path) -> Work:
+    shown = str(source.relative_to(folder))
+    return Work(source=source, name=f"f{hashlib.sha256(shown.encode()).hexdigest()[:10]}", shown=shown)
+
+
+def _batch(works: list[Work], tools: Tools, arguments: argparse.Namespace) -> list[tuple[Work, dict[str, Any]]]:
+    """Some files built by one SConstruct, then compared side by side."""
+    folder = arguments.work / "batches" / works[0].name
     folder.mkdir(parents=True, exist_ok=True)
-    roots = [source.parent, source.parent.parent, *(source.parent / name for name in ("include", "../include", "../../include"))]
-    text = SCONSTRUCT.format(
-        package=str(PACKAGE),
-        arch=arguments.arch,
-        store=str(arguments.work / "store"),
-        source=str(source),
-        folders=[str(path.resolve()) for path in roots if path.is_dir()],
-        links=LINKS,
-    )
+    files = [(work.name, str(work.source), _folders(work.source)) for work in works]
+    text = SCONSTRUCT.format(package=str(PACKAGE), arch=arguments.arch, store=str(arguments.work / "store"), files=files)
     (folder / "SConstruct").write_text(text)
-    row: dict[str, Any] = {"source": str(source.relative_to(arguments.folder))}
-    code, said, seconds = _run([sys.executable, "-m", "SCons", "-Q", "-k", "-j2", "image.json", "bundle.json"], folder, arguments.timeout)
-    row["build_seconds"] = round(seconds, 2)
-    if code:
-        row["failed"] = _message(said, code)
+    begun = time.monotonic()
+    said = _build(folder, arguments)
+    seconds = (time.monotonic() - begun) / len(works)
+
+    def row(work: Work) -> tuple[Work, dict[str, Any]]:
+        return work, {"build_seconds": round(seconds, 2), **_row(work, folder, said, tools, arguments)}
+
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        return list(pool.map(row, works))
+
+
+def _folders(source: Path) -> list[str]:
+    """Where the file's own build would look for headers, by the custom of such collections."""
+    above = (source.parent, source.parent.parent, source.parent / "include", *(up / "include" for up in source.parents[1:3]))
+    return [str(path) for path in above if path.is_dir()]
+
+
+def _build(folder: Path, arguments: argparse.Namespace) -> str:
+    command = [sys.executable, "-m", "SCons", "-Q", "-k", f"-j{arguments.jobs}"]
+    environ = {**os.environ, "PYTHONPATH": str(PACKAGE)}
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environ, timeout=arguments.timeout, capture_output=True, text=True, errors="replace", check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"error: took longer than {arguments.timeout:.0f} s"
+    (folder / "said").write_text(done.stdout + done.stderr)
+    return done.stdout + done.stderr
+
+
+def _row(work: Work, folder: Path, said: str, tools: Tools, arguments: argparse.Namespace) -> dict[str, Any]:
+    """One file: counted, compared."""
+    row: dict[str, Any] = {"source": work.shown}
+    messages = _messages(work, said)
+    references: dict[object, Reference] = {}
     for link in LINKS:
-        row[link] = _compared(folder / f"{link}.json", folder, link, arguments)
+        manifest = folder / work.name / f"{link}.json"
+        row[link] = _compared(manifest, work.name, tools, references, arguments) if manifest.exists() else None
+    if any(row[link] is None for link in LINKS):
+        row["failed"] = messages[0] if messages else "error: no manifest, and no message"
+        row["messages"] = messages
     return row
 
 
-def _compared(manifest: Path, folder: Path, link: str, arguments: argparse.Namespace) -> dict[str, Any] | None:
-    """Counts of one build and its classes; None where it failed."""
-    if not manifest.exists():
-        return None
-    found = _counts(folder / link / "m" / f"{arguments.arch}.plan.json")
+def _messages(work: Work, said: str) -> list[str]:
+    """The errors that are about this file, each with the lines that belong to it."""
+    found = re.findall(r"^(?:scons: \*\*\* )?(?:error: |Traceback).*(?:\n(?:[ \t]|note|hint).*)*", said, re.MULTILINE)
+    names = (work.name, str(work.source), f"{work.shown}")
+    return [text for text in found if any(name in text for name in names) or "Traceback" in text]
+
+
+def _compared(
+    manifest: Path, module: str, tools: Tools, references: dict[object, Reference], arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """Counts of one build and its classes."""
+    found = _counts(manifest.with_suffix("") / module / f"{arguments.arch}.plan.json")
     if not found["kernels"]:
         return found
-    command = [sys.executable, "-c", "from scons_gpu.cli import main; main()", "compare", str(manifest), "--json"]
-    code, said, seconds = _run(command, folder, arguments.timeout)
-    found["compare_seconds"] = round(seconds, 2)
-    if code not in {0, 1} or not said.startswith("{"):
-        found["compare_failed"] = _message(said, code)
+    begun = time.monotonic()
+    try:
+        report = compare.compare(manifest, tools=tools, references=references).to_json()
+    except GpuError as error:
+        found["compare_failed"] = str(error)
         return found
-    report = json.loads(said)
+    found["compare_seconds"] = round(time.monotonic() - begun, 2)
     found["classes"] = report["counts"]
-    found["causes"] = dict(Counter(_cause(kernel["cause"]) for kernel in report["kernels"] if kernel["kind"] == "different"))
-    found["different"] = [kernel for kernel in report["kernels"] if kernel["kind"] == "different"]
+    found["causes"] = dict(Counter(f"{one['kind']}: {_cause(one['cause'])}" for one in report["kernels"] if one["cause"]))
+    found["different"] = [one for one in report["kernels"] if one["kind"] == "different"]
     return found
 
 
@@ -127,36 +200,21 @@ def _counts(plan: Path) -> dict[str, Any]:
         "shared": len(units) - len(digests),
         "twins": sum(count - 1 for body, count in bodies.items() if body),
         "joined": dict(Counter(part["joined"] for part in units if part["joined"])),
+        "joined_kernels": sum(len(part["kernels"]) for part in units if part["joined"]),
         "largest": max((len(part["kernels"]) for part in units), default=0),
+        "digests": sorted(digests),
     }
 
 
 def _cause(text: str) -> str:
     """A cause without what is particular to one kernel."""
-    known = ("relocatable assembly", "they change what is inlined", "the same PTX", "can be seen", "promised", "lacks", "not explained")
-    return next((one for one in known if one in text), text)
-
-
-def _run(command: list[str], folder: Path, timeout: float) -> tuple[int, str, float]:
-    options: dict[str, Any] = {"cwd": folder, "timeout": timeout, "env": {**os.environ, "PYTHONPATH": str(PACKAGE)}}
-    begun = time.monotonic()
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, **options)
-    except subprocess.TimeoutExpired:
-        return 124, f"error: took longer than {timeout:.0f} s", time.monotonic() - begun
-    return done.returncode, done.stdout + (done.stderr if done.returncode else ""), time.monotonic() - begun
-
-
-def _message(said: str, code: int) -> str:
-    """The first error with the lines that belong to it."""
-    lines = said.splitlines()
-    first = next((place for place, line in enumerate(lines) if line.startswith("error: ") or "Traceback" in line), None)
-    return "\n".join(lines[first : first + 6]) if first is not None else f"exit status {code}: " + "\n".join(lines[-3:])
+    parts = [re.sub(r"which .* can be seen", "which private state can be seen", part) for part in text.split("; ")]
+    return "; ".join(re.sub(r" -?\d+ -> \d+", " change", part) for part in parts)
 
 
 def _line(row: dict[str, Any]) -> str:
     if "failed" in row:
-        return f"{row['source']}: {row['failed'].splitlines()[0]}"
+        return f"{row['source']}: {_kind(row['failed'])}"
     parts = []
     for link in LINKS:
         found = row[link] or {}
@@ -165,12 +223,10 @@ def _line(row: dict[str, Any]) -> str:
     return f"{row['source']}: " + "; ".join(parts)
 
 
-def _tools(arguments: argparse.Namespace) -> dict[str, str]:
-    store = str(arguments.work / "store")
-    command = [sys.executable, "-c", "from scons_gpu.cli import main; main()", "--store", store, "doctor", "--json"]
-    _, said, _ = _run(command, arguments.work, arguments.timeout)
-    tools = json.loads(said)["tools"] if said.startswith("{") else {}
-    return {name: tool["version"] for name, tool in sorted(tools.items()) if tool}
+def _tools(found: Toolchain) -> dict[str, str]:
+    names = ("clang", "ptxas", "nvlink", "fatbinary", "nvdisasm", "libdevice")
+    versions = {name: getattr(found, name).version for name in names if getattr(found, name)}
+    return {**versions, "llvm": found.llvm.split()[0]}
 
 
 def _totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -179,11 +235,12 @@ def _totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
     totals["build_seconds"] = round(sum(row["build_seconds"] for row in rows), 1)
     for link in LINKS:
         found = [row[link] for row in rows if row.get(link)]
-        total: dict[str, Any] = {name: sum(one[name] for one in found) for name in ("kernels", "units", "shared", "twins")}
+        total: dict[str, Any] = {name: sum(one[name] for one in found) for name in ("kernels", "units", "joined_kernels", "twins")}
         for name in ("joined", "classes", "causes"):
             total[name] = dict(sum((Counter(one.get(name, {})) for one in found), Counter()))
         total["largest"] = max((one["largest"] for one in found), default=0)
         total["files"] = sum(one["kernels"] > 0 for one in found)
+        total["shared"] = total["units"] - len({digest for one in found for digest in one["digests"]})
         total["uncompared"] = sum("compare_failed" in one for one in found)
         total["compare_seconds"] = round(sum(one.get("compare_seconds", 0.0) for one in found), 1)
         totals[link] = total
@@ -202,19 +259,19 @@ def _table(report: dict[str, Any]) -> str:
     lines = [
         " ".join(f"{name} {version}" for name, version in report["tools"].items()) + f" · {report['arch']}",
         f"files {totals['files']}, built {totals['built']}, {totals['build_seconds']} s",
-        f"{'':30}{'image':>10}{'bundle':>10}",
+        f"{'':60}{'image':>10}{'bundle':>10}",
     ]
-    counts = ("files", "kernels", "units", "shared", "twins", "largest", "uncompared", "compare_seconds")
+    counts = ("files", "kernels", "units", "joined_kernels", "shared", "twins", "largest", "uncompared", "compare_seconds")
     lines += [_cells(name.replace("_", " "), [totals[link][name] for link in LINKS]) for name in counts]
     for group in ("joined", "classes", "causes"):
-        names = CLASSES if group == "classes" else sorted({name for link in LINKS for name in totals[link][group]})
+        names = compare.CLASSES if group == "classes" else sorted({name for link in LINKS for name in totals[link][group]})
         lines += [_cells(f"  {name}", [totals[link][group].get(name, 0) for link in LINKS]) for name in names]
     lines += [f"  {count} x {kind}" for kind, count in totals["failures"].items()]
     return "\n".join(lines)
 
 
 def _cells(name: str, values: list[Any]) -> str:
-    return f"{name[:30]:30}" + "".join(f"{value:>10}" for value in values)
+    return f"{name[:60]:60}" + "".join(f"{value:>10}" for value in values)
 
 
 if __name__ == "__main__":

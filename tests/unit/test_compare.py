@@ -14,7 +14,7 @@ import pytest
 from scons_gpu.errors import SourceError, UsageError
 from scons_gpu.inspect import undivided
 from scons_gpu.inspect.compare import Report, compare
-from scons_gpu.inspect.reference import Tools
+from scons_gpu.inspect.reference import Reference, Tools
 from scons_gpu.inspect.undivided import Request
 from scons_gpu.toolchain.tools import discover
 
@@ -163,7 +163,14 @@ class Project:
         self.kernels[name] = {"readable": name, "source": "s.ll", "archs": {ARCH: {"entry": name, "spill_bytes": 0, **more}}}
 
     def manifest(self) -> Path:
-        module = {"images": self.images, "bundle": self.bundle, "kernels": self.kernels, "state": self.state, "bypass": False, "options": self.options}
+        module = {
+            "images": self.images,
+            "bundle": self.bundle,
+            "kernels": self.kernels,
+            "state": self.state,
+            "bypass": False,
+            "options": self.options,
+        }
         path = self.folder / "net.json"
         data = {"schema": "scons-gpu/manifest/1", "program": "net", "archs": [ARCH], "modules": {"m": module}}
         path.write_text(json.dumps(data))
@@ -340,7 +347,9 @@ def test_state_that_the_host_sees_is_not_folded(tmp_path: Path, tools: Tools) ->
 def test_flushing_and_exact_square_roots_follow_the_options(tmp_path: Path, tools: Tools) -> None:
     source = tmp_path / "s.ll"
     root = "define ptx_kernel void @k(ptr addrspace(1) %x) {\n  %a = load float, ptr addrspace(1) %x\n  %b = call float @__nv_sqrtf(float %a)\n"
-    source.write_text(root + "  %c = fadd float %b, 1.0\n  store float %c, ptr addrspace(1) %x\n  ret void\n}\ndeclare float @__nv_sqrtf(float)\n")
+    source.write_text(
+        root + "  %c = fadd float %b, 1.0\n  store float %c, ptr addrspace(1) %x\n  ret void\n}\ndeclare float @__nv_sqrtf(float)\n"
+    )
 
     def ptx(**options: bool) -> str:
         return undivided.build(Request(sources=(str(source),), cpu=ARCH, ptx=PTX, libdevice=tools.libdevice, **options))
@@ -362,3 +371,25 @@ def test_s10_names_are_read_through_quotes() -> None:
     assert undivided.kernels(text) == ('odd name"', "k")
     text = '@a = internal global i32 0\n@b = addrspace(1) global i32 0\n@c = addrspace(4) constant i32 0\n@"d e" = dso_local addrspace(4) externally_initialized constant i32 0\n@s = addrspace(3) global i32 undef\n@x = external addrspace(1) global i32\n'
     assert undivided.visible_state(text) == ("b", "d e")
+
+
+def test_equal_code_is_disassembled_once(project: Project, tmp_path: Path) -> None:
+    """nvdisasm takes most of a second to start: a bundle of identical kernels needs what was read of the undivided build, and no more."""
+    calls, wrapper = tmp_path / "calls", tmp_path / "nvdisasm"
+    wrapper.write_text(f'#!/bin/sh\necho x >> {calls}\nexec {project.tools.nvdisasm} "$@"\n')
+    wrapper.chmod(0o755)
+    project.tools = replace(project.tools, nvdisasm=str(wrapper))
+    project.source(STEP + SCALE)
+    assert set(project.bundled(step=STEP, scale=SCALE).classes().values()) == {"identical"}
+    assert calls.read_text() == "x\n"
+
+
+def test_modules_of_equal_ir_share_an_undivided_build(project: Project) -> None:
+    project.source(SCALE)
+    manifest = project.bundled(scale=SCALE).manifest()
+    known: dict[object, Reference] = {}
+    assert not compare(manifest, tools=project.tools, references=known).different
+    assert len(known) == 1
+    project.source(SCALE.replace("3.0", "5.0"))  # other IR is another undivided build
+    assert compare(manifest, tools=project.tools, references=known).different
+    assert len(known) == 2

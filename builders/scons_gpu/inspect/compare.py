@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import zipfile
 from collections import Counter
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scons_gpu.errors import DamagedError, GpuError, UsageError
@@ -17,7 +19,6 @@ from scons_gpu.inspect.verdict import CLASSES, Built, Judge, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
     from typing_extensions import Self
 
@@ -109,21 +110,32 @@ class _Module:
         return frozenset(symbols | {stem(symbol) for symbol in symbols})
 
 
-def compare(manifest: Path, *, tools: Tools, arch: str = "", kernel: str = "", told: Callable[[str], None] = lambda _: None) -> Report:
+def compare(  # noqa: PLR0913 - what to compare, how far, and what is known of it
+    manifest: Path,
+    *,
+    tools: Tools,
+    arch: str = "",
+    kernel: str = "",
+    told: Callable[[str], None] = lambda _: None,
+    references: dict[object, Reference] | None = None,
+) -> Report:
     """Builds every module of the manifest undivided and compares. `arch` and `kernel` (symbol or part of the readable name) narrow that.
 
-    Raises UsageError for a manifest that is none, GpuError where a reference cannot be built.
+    Modules of the same IR share one undivided build; `references` keeps them from one manifest to the next. Raises UsageError for a
+    manifest that is none, GpuError where a reference cannot be built.
     """
     data = _read(manifest)
     compared: list[Compared] = []
     notes: list[str] = []
+    references = {} if references is None else references
     for module in _modules(data, manifest, arch=arch, notes=notes):
         wanted = _wanted(module, kernel)
         if not wanted:
             continue
         told(f"{module.name} ({module.arch})")
         try:
-            compared += _compare_module(module, wanted, options=_options(module), tools=tools, all_wanted=not kernel)
+            reference = _reference(module, tools, references)
+            compared += _compare_module(module, wanted, reference=reference, all_wanted=not kernel)
         except GpuError as error:
             raise error.at(module=module.name, arch=module.arch) from None
     return Report(program=str(data.get("program", "")), kernels=tuple(compared), notes=tuple(notes))
@@ -180,14 +192,26 @@ def _options(module: _Module) -> BuildOptions:
     )
 
 
-def _compare_module(
-    module: _Module, wanted: Mapping[str, Any], *, options: BuildOptions, tools: Tools, all_wanted: bool
-) -> Iterator[Compared]:
-    reference = Reference(sources=module.sources(), arch=module.arch, options=options, tools=tools)
-    built = {one.symbol: one for one in _built(module, wanted, tools=tools)}
+def _reference(module: _Module, tools: Tools, known: dict[object, Reference]) -> Reference:
+    """The undivided build of the module's sources, whoever asked for it first."""
+    sources, options = module.sources(), _options(module)
+    try:
+        content = tuple(hashlib.sha256(Path(source).read_bytes()).hexdigest() for source in sources)
+    except OSError as error:
+        msg = f"{error.filename}: cannot be read: {error.strerror}"
+        raise UsageError(msg, module=module.name, arch=module.arch, hint="build the program again") from None
+    key = (content, module.arch, options, tools)
+    if key not in known:
+        known[key] = Reference(sources=sources, arch=module.arch, options=options, tools=tools)
+    return known[key]
+
+
+def _compare_module(module: _Module, wanted: Mapping[str, Any], *, reference: Reference, all_wanted: bool) -> Iterator[Compared]:
+    there = set(reference.whole.cubin.kernels)  # read before the build's own: most of that is the same code
+    built = {one.symbol: one for one in _built(module, wanted, tools=reference.tools)}
     linked = bool((module.data.get("images") or {}).get(module.arch))
     judge = Judge(reference=reference, private=module.private_state(), state=module.state(), linked=linked)
-    more = set(reference.whole.cubin.kernels) - set(wanted) if all_wanted else set()
+    more = there - set(wanted) if all_wanted else set()
     for symbol in sorted({*built, *more}):
         one = built.get(symbol)
         readable = one.readable if one else symbol

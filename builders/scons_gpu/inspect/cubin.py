@@ -134,6 +134,11 @@ class Cubin:
         """Symbols of the entry points, sorted."""
         return tuple(sorted(symbol.name for symbol in self._symbols if symbol.entry and symbol.section))
 
+    @cached_property
+    def functions(self) -> tuple[str, ...]:
+        """Symbols that have a text section of their own, in the file's order."""
+        return tuple(name.removeprefix(".text.") for name in self.sections if name.startswith(".text."))
+
     def has_function(self, name: str) -> bool:
         """Whether `name` has a text section of its own."""
         return f".text.{name}" in self.sections

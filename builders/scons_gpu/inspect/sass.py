@@ -6,6 +6,7 @@ same table from where it happens to lie. So every address that can be told (cons
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import subprocess
@@ -83,18 +84,37 @@ class Program:
 
 
 def disassemble(cubin: Cubin, *, nvdisasm: str) -> Program:
-    """Every function of the cubin. Raises ToolError where the disassembler does not read it."""
+    """Every function of the cubin. Raises ToolError where the disassembler does not read it.
+
+    nvdisasm takes most of a second to start, so a function is read once, in however many cubins it lies: two builds mostly agree.
+    """
+    keys = {name: _key(cubin, name, nvdisasm) for name in cubin.functions}
+    if not all(key in _READ for key in keys.values()):
+        _READ.update((keys[name], one) for name, one in _listed(cubin, nvdisasm).items() if name in keys)
+    return Program(cubin=cubin, functions={name: _code(cubin, _READ[key]) for name, key in keys.items() if key in _READ})
+
+
+_READ: dict[str, dict[str, object]] = {}
+"""What nvdisasm said of a function, by all that its words depend on."""
+
+
+def _key(cubin: Cubin, name: str, nvdisasm: str) -> str:
+    arch, links = cubin.data[48:52], cubin.relocations(name)  # e_flags: the architecture
+    put_in = [(place, [(kind, to.name, to.bytes) for kind, to in links[place]]) for place in sorted(links)]
+    return repr((nvdisasm, arch, name, hashlib.sha256(cubin.text(name)).hexdigest(), put_in))
+
+
+def _listed(cubin: Cubin, nvdisasm: str) -> dict[str, dict[str, object]]:
     with tempfile.TemporaryDirectory(prefix="scons-gpu-") as folder:
         path = Path(folder, "image.cubin")
         path.write_bytes(cubin.data)
         done = subprocess.run([nvdisasm, "-json", "-c", str(path)], capture_output=True, text=True, check=False)
     try:
-        listed = json.loads(done.stdout)[1]
-        functions = {one["function-name"]: _code(cubin, one) for one in listed}
+        listed = {str(one["function-name"]): one for one in json.loads(done.stdout)[1]}
     except (ValueError, LookupError, TypeError):
         msg = f"nvdisasm does not read {cubin.label}"
         raise ToolError(msg, output=done.stderr) from None
-    return Program(cubin=cubin, functions=functions)
+    return listed
 
 
 def _code(cubin: Cubin, data: dict[str, object]) -> Code:
