@@ -144,6 +144,34 @@ def test_a_failed_unit_keeps_the_image_from_being_made(tree: Tree) -> None:
     assert not (tree.root / "image").exists()
 
 
+SHARED_FAILURE = """
+bad = artefact(env, "bad.o", [env.File("source")], Job("bad.o"))
+first = artefact(env, "first", [bad], Job("first"))
+waiting = bad
+for name in ("second", "third", "fourth"):
+    waiting = artefact(env, name, [waiting], Job(name))
+fine = artefact(env, "fine", [env.File("source")], Job("fine"))
+env.Default(first, waiting, fine)
+"""
+
+
+@pytest.mark.parametrize("jobs", ["-j1", "-j4"])
+def test_a_failure_that_two_targets_share_is_no_dependency_cycle(tree: Tree, jobs: str) -> None:
+    tree.write("SConstruct", JOBS + SHARED_FAILURE)
+    tree.write("source", "x")
+    done = tree.run("-k", jobs)
+    assert done.returncode == 2
+    assert "cycle" not in done.stdout + done.stderr
+    assert tree.read("log").split() == ["fine"]
+
+
+def test_a_dependency_cycle_is_still_told(tree: Tree) -> None:
+    loop = 'env.Depends(fine, artefact(env, "loop", [fine], Job("loop")))\n'
+    tree.write("SConstruct", JOBS + SHARED_FAILURE + loop)
+    tree.write("source", "x")
+    assert "loop -> fine -> loop" in tree.run("-k", "loop", "first").stderr
+
+
 def test_units_leave_no_record_in_sconsign(tree: Tree) -> None:
     planned(tree, "a b").made()
     data = (tree.root / ".sconsign.dblite").read_bytes()

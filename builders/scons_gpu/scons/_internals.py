@@ -24,6 +24,9 @@ whose job says that it makes nothing is up to date when its inputs are.
 **Headers.** The compiler says what it read, after the build. `Compiled.built()` puts that list into the node before SCons records it,
 so that the first null build is one. On the way in, SCons' own C scanner finds headers that other builders make, as order-only edges.
 
+**Failures.** Under `-k` the stock taskmaster marks a node whose child had failed before it came to it, and forgets who waits for that
+node: at the end it takes those for a dependency cycle, and says so. `Batch.cleanup()` leaves out what waits for a failure.
+
 **Order.** The stock taskmaster goes depth first. `Batch` keeps units back until nothing else is waiting, then gives the longest first,
 over all programs of the build.
 
@@ -35,6 +38,7 @@ Each paragraph has its contract test in tests/unit/test_internals.py.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 from pathlib import Path
@@ -232,6 +236,7 @@ class Batch(SCons.Taskmaster.Taskmaster):  # type: ignore[misc]
     def __init__(self, *args: Any, **kw: Any) -> None:
         super().__init__(*args, **kw)
         self.candidates: list[Any]
+        self.pending_children: set[Any]
         self.waiting: list[tuple[float, int, Any]] = []
         self.count = itertools.count()
 
@@ -250,6 +255,13 @@ class Batch(SCons.Taskmaster.Taskmaster):  # type: ignore[misc]
         self._give_back()
         return super().no_next_candidate()
 
+    def cleanup(self) -> Any:
+        """Tells of dependency cycles, once what waits for something that failed is left out."""
+        with contextlib.suppress(Exception):  # a hook: then SCons tells what it would have told
+            known: dict[Any, bool] = {}
+            self.pending_children = {node for node in self.pending_children if not _waits_for_failure(node, known)}
+        return super().cleanup()
+
     def _keep_units_back(self) -> None:
         if not any(isinstance(node, UnitFile) for node in self.candidates):
             return
@@ -264,6 +276,17 @@ class Batch(SCons.Taskmaster.Taskmaster):  # type: ignore[misc]
     def _give_back(self) -> None:
         self.candidates.extend(entry[2] for entry in self.waiting)
         self.waiting = []
+
+
+def _waits_for_failure(node: Any, known: dict[Any, bool]) -> bool:
+    """Whether a node will not be built because something that it needs failed."""
+    if node not in known:
+        known[node] = False  # what waits for itself, and for no failure, is a cycle
+        needed = (*node.all_children(scan=0), *(node.prerequisites or ()))
+        known[node] = node.get_state() == SCons.Node.failed or (
+            node.get_state() == SCons.Node.pending and any(_waits_for_failure(one, known) for one in needed)
+        )
+    return known[node]
 
 
 def weight(node: Any) -> float:
