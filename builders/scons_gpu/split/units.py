@@ -38,6 +38,7 @@ class Splitter:
         self._graph = Graph(module)
         self._state = find_state(module, self._graph)
         self._tables = Tables(module, self._state)
+        self._order = {symbol: index for index, symbol in enumerate(module.variables)}
         self._found: dict[str, tuple[Table, Piece]] = {}
         self._pieces: dict[tuple[str, str], Piece] = {}
         self._state_names: dict[str, str] = {}
@@ -109,6 +110,7 @@ class Splitter:
         pinned = frozenset(self._graph.assembly_names if assembly else ())
         if assembly:
             symbols = self._graph.members((*kernels, *self._graph.assembly_names), stop=self._stop)
+        symbols = self._as_declared(symbols)
         members = [self._member(symbol, symbols, roots=kernels, pinned=pinned) for symbol in symbols]
         written = write(self._module, members, assembly=self._module.assembly if assembly else ())
         variables = [self._module.variables[symbol] for symbol in symbols if symbol in self._module.variables]
@@ -127,6 +129,21 @@ class Splitter:
             shared=tuple(Shared(plain(v.symbol), v.bytes, v.alignment) for v in variables if v.space == SHARED and not v.declared),
             constant_bytes=sum(v.bytes for v in variables if v.space == CONSTANT and self._defined_here(v)),
         )
+
+    def _as_declared(self, symbols: Sequence[str]) -> list[str]:
+        """The members, with the shared variables of each function in the source's order: assemblers lay them out as they are listed, and
+        choose registers by where they lie. A function's own variables keep their order when anything else in the source moves.
+        """
+        module, found = self._module, list(symbols)
+        place = {symbol: index for index, symbol in enumerate(found)}
+        waiting = {symbol for symbol in symbols if symbol in module.variables and module.variables[symbol].space == SHARED}
+        for function in symbols if len(waiting) > 1 else ():
+            own = [name for name in self._graph.names.get(function, ()) if name in waiting]
+            waiting.difference_update(own)
+            places = sorted(place[name] for name in own)
+            for index, name in zip(places, sorted(own, key=self._order.__getitem__), strict=True):
+                found[index] = name
+        return found
 
     def _defined_here(self, variable: Variable) -> bool:
         elsewhere = self._apart and (variable.symbol in self._state_names or self._tables.hoisted(variable))
