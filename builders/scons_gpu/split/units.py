@@ -131,8 +131,10 @@ class Splitter:
         )
 
     def _as_declared(self, symbols: Sequence[str]) -> list[str]:
-        """The members, with the shared variables of each function in the source's order: assemblers lay them out as they are listed, and
-        choose registers by where they lie. A function's own variables keep their order when anything else in the source moves.
+        """The members, with the shared variables of each function in the source's order.
+
+        Assemblers lay them out as they are listed, and choose registers by where they lie. A function's own variables keep their order
+        when anything else in the source moves.
         """
         module, found = self._module, list(symbols)
         place = {symbol: index for index, symbol in enumerate(found)}
