@@ -104,7 +104,7 @@ def test_a4_other_things_that_are_too_new_keep_llvms_words(pool: Pool, tmp_path:
 def test_l10_a_signal_is_named_with_its_memory() -> None:
     error = death(code=-signal.SIGKILL, said="", peak_kib=2048, arch="sm_90")
     assert isinstance(error, ToolKilledError)
-    assert "ended by signal 9 (SIGKILL); its peak memory was 2 MiB" in str(error)
+    assert "the LLVM worker was killed by SIGKILL at 2 MiB" in str(error)
     assert "out of memory" in error.hint
 
 

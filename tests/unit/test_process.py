@@ -1,20 +1,28 @@
-"""Starting a tool: its ends are told apart, and what it says stays on its stream."""
+"""Starting a tool: its ends are told apart, what it says is kept, and what it took is its own."""
 
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
-from scons_gpu.errors import ToolKilledError, ToolMissingError
-from scons_gpu.toolchain.process import Finished, run
+from scons_gpu.errors import ToolError, ToolMissingError
+from scons_gpu.toolchain.process import killed, private_folder, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_status_streams_and_input() -> None:
     done = run(["sh", "-c", "cat; echo err >&2; exit 3"], text="größe\n")
     assert (done.status, done.stdout, done.stderr) == (3, "größe\n", "err\n")
     assert done.output == "größe\nerr"
-    done.check_signal("sh")
+
+
+def test_streams_together_keep_their_order() -> None:
+    done = run(["sh", "-c", "echo one; echo two >&2; echo three"], together=True)
+    assert (done.stdout, done.stderr) == ("one\ntwo\nthree\n", "")
 
 
 def test_long_output_and_unread_input_do_not_hang() -> None:
@@ -22,20 +30,25 @@ def test_long_output_and_unread_input_do_not_hang() -> None:
     assert len(done.stdout) == 1000001
 
 
+def test_a_signal_is_a_negative_status() -> None:
+    assert run(["sh", "-c", "kill -9 $$"]).status == -9
+
+
 def test_l10_a_signal_is_told_with_the_memory() -> None:
-    done = run(["sh", "-c", "kill -9 $$"])
-    assert done.status == -9
-    with pytest.raises(ToolKilledError, match=r"sh was killed \(SIGKILL\)"):
-        done.check_signal("sh")
-    with pytest.raises(ToolKilledError, match=r"ptxas was killed \(SIGSEGV\) when it held 100 MiB"):
-        Finished(status=-11, stdout="", stderr="", cpu=0, peak_kib=102400).check_signal("ptxas")
+    error = killed("ptxas", 9, peak_kib=102400, arch="sm_90", output="half a word")
+    assert str(error) == "(sm_90): ptxas was killed by SIGKILL at 100 MiB\n    half a word\n  out of memory? build with a smaller -j"
+    assert killed("clang", 11).what == "clang was killed by SIGSEGV"
+    assert killed("clang", 40).what == "clang was killed by signal 40"
 
 
-def test_what_it_costs_is_the_tools_own() -> None:
-    big = run([sys.executable, "-c", "x = b'1' * (400 << 20)"])
-    assert big.peak_kib > 400 << 10
-    assert run(["true"]).peak_kib < 100 << 10  # what the kernel counts from before it was `true` is not told
-    assert run([sys.executable, "-c", "sum(range(3000000))"]).cpu > 0.01
+def test_what_it_takes_is_the_tools_own() -> None:
+    ours = bytearray(100 << 20)
+    assert run(["true"]).peak_kib == 0, "the kernel counts our memory before exec; that says nothing"
+    big = run([sys.executable, "-c", "x = b'1' * (250 << 20)"])
+    assert 250 << 10 < big.peak_kib < 350 << 10
+    assert big.cpu > 0
+    assert big.seconds > 0
+    assert len(ours) == 100 << 20
 
 
 def test_a_tool_that_cannot_be_started() -> None:
@@ -43,6 +56,17 @@ def test_a_tool_that_cannot_be_started() -> None:
         run(["/no/such/tool"])
 
 
-def test_the_environment_and_folder_are_the_callers(tmp_path: object) -> None:
+def test_the_environment_and_folder_are_the_callers(tmp_path: Path) -> None:
     done = run(["sh", "-c", "pwd; echo $A"], cwd=str(tmp_path), environ={"A": "1", "PATH": "/bin:/usr/bin"})
     assert done.stdout.split() == [str(tmp_path), "1"]
+
+
+def test_a_private_folder_is_gone_afterwards() -> None:
+    with private_folder() as folder:
+        (folder / "x").write_text("x")
+    assert not folder.exists()
+
+
+def test_l13_a_full_disk_is_an_error() -> None:
+    with pytest.raises(ToolError, match="No space left on device"), private_folder(), open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123 - a device
+        full.write("x" * 100_000)

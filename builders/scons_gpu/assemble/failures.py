@@ -18,10 +18,10 @@ from scons_gpu.errors import (
     RegisterError,
     SpillError,
     ToolError,
-    ToolKilledError,
     ToolSilentError,
     UnsupportedArchError,
 )
+from scons_gpu.toolchain.process import killed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ def classify(  # noqa: PLR0913 - all that a tool leaves behind when it fails
     """
     ended = _Ended(tool=tool, output=output, arch=arch, ptx=ptx)
     if code < 0 or 128 < code <= 128 + signal.SIGRTMAX:  # a shell wrapper reports a signal as 128 more
-        return _killed(ended, -code if code < 0 else code - 128, peak_kib)
+        return killed(tool, -code if code < 0 else code - 128, peak_kib=peak_kib, arch=arch, output=output)
     for pattern, rule in _RULES:
         if found := pattern.search(output):
             return rule(ended, found)
@@ -95,17 +95,6 @@ def entry_at(ptx: str, line: int) -> str:
         if opened := _OPENED.search(text):
             found = opened.group(1) or ""
     return found
-
-
-def _killed(ended: _Ended, number: int, peak_kib: int) -> ToolKilledError:
-    try:
-        name = signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        name = f"signal {number}"
-    memory = f" at {peak_kib / 1024:.0f} MiB" if peak_kib else ""
-    msg = f"{ended.tool} was killed by {name}{memory}"
-    hint = "out of memory? build with a smaller -j" if name == "SIGKILL" else ""
-    return ToolKilledError(msg, arch=ended.arch, output=ended.output, hint=hint)
 
 
 def _lacks(ended: _Ended, _: re.Match[str]) -> GpuError:

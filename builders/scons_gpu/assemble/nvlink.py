@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from scons_gpu.assemble import cubin, failures
 from scons_gpu.assemble.provider import AssembleOptions, Linked, LinkInput
-from scons_gpu.assemble.run import place, run
 from scons_gpu.errors import LinkError
+from scons_gpu.toolchain.process import private_folder, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,17 +30,17 @@ def link(nvlink: Tool, inputs: Sequence[LinkInput], *, target: Target, options: 
     """
     _refuse(inputs, target=target)
     names = {f"part-{position:06d}.cubin": part.label for position, part in enumerate(inputs)}
-    with place() as folder:
+    with private_folder() as folder:
         for name, part in zip(names, inputs, strict=True):
             (folder / name).symlink_to(part.path.absolute())
         given = [f"-arch={target.name}", *(["-g"] if options.debug else []), "-o", _IMAGE, *names]
         (folder / _OPTIONS).write_text("\n".join(given) + "\n", encoding="utf-8")
-        ended = run([nvlink.path, "--options-file", _OPTIONS], cwd=folder)
+        ended = run([nvlink.path, "--options-file", _OPTIONS], cwd=folder, together=True)
         image = folder / _IMAGE
         data = image.read_bytes() if image.exists() else b""
-    output = _name_parts(ended.output, names)
-    if ended.code:
-        raise failures.classify(ended.code, output, tool="nvlink", arch=target.name, peak_kib=ended.peak_kib)
+    output = _name_parts(ended.stdout, names)
+    if ended.status:
+        raise failures.classify(ended.status, output, tool="nvlink", arch=target.name, peak_kib=ended.peak_kib)
     if not data:
         raise failures.silent(tool="nvlink", arch=target.name, output=output)
     return Linked(data=data, output=output, seconds=ended.seconds, cpu=ended.cpu, peak_kib=ended.peak_kib)

@@ -66,7 +66,7 @@ class Assembled:
     seconds: float
     cpu: float = 0.0
     peak_kib: int = 0
-    """Peak memory of the tool; 0 where it cannot be told (see run.py)."""
+    """Peak memory of the tool; 0 where it cannot be told (see toolchain/process.py)."""
 
 
 @dataclass(frozen=True)

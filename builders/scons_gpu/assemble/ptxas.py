@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from scons_gpu.assemble import cubin, failures, report
 from scons_gpu.assemble.nvlink import link
 from scons_gpu.assemble.provider import Assembled, AssembleOptions, Capabilities, Linked, LinkInput
-from scons_gpu.assemble.run import place, run
 from scons_gpu.errors import ToolError, ToolMissingError
 from scons_gpu.toolchain.facts import Facts
+from scons_gpu.toolchain.process import private_folder, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,14 +82,14 @@ class PtxasProvider:
     def _assemble(self, ptx: str, *, target: Target, options: AssembleOptions, relocatable: bool) -> Assembled:
         arch = target.name
         spelled = self.spelling(target=target, options=options, relocatable=relocatable)
-        with place() as folder:
+        with private_folder() as folder:
             (folder / _PTX).write_text(ptx, encoding="utf-8")
-            ended = run([self._ptxas.path, *spelled, _PTX, "-o", _OBJECT], cwd=folder)
+            ended = run([self._ptxas.path, *spelled, _PTX, "-o", _OBJECT], cwd=folder, together=True)
             data = (folder / _OBJECT).read_bytes() if (folder / _OBJECT).exists() else b""
-        output = _name_lines(ended.output)
+        output = _name_lines(ended.stdout)
         read = report.parse(output)
-        if ended.code:
-            raise failures.classify(ended.code, read.said, tool="ptxas", arch=arch, peak_kib=ended.peak_kib, ptx=ptx)
+        if ended.status:
+            raise failures.classify(ended.status, read.said, tool="ptxas", arch=arch, peak_kib=ended.peak_kib, ptx=ptx)
         if not data:
             raise failures.silent(tool="ptxas", arch=arch, output=read.said)
         if wrong := _wrong(data, relocatable=relocatable):
@@ -116,9 +116,9 @@ class PtxasProvider:
 
 
 def _asked(ptxas: str) -> dict[str, str]:
-    with place() as folder:
-        ended = run([ptxas, "--help"], cwd=folder)
-    return {"clones": "yes" if "--enable-func-clone-sc" in ended.output else "no"}
+    with private_folder() as folder:
+        ended = run([ptxas, "--help"], cwd=folder, together=True)
+    return {"clones": "yes" if "--enable-func-clone-sc" in ended.stdout else "no"}
 
 
 def _wrong(data: bytes, *, relocatable: bool) -> str:

@@ -8,18 +8,17 @@ is, PTX without comments and compressed with LZ4, which every driver since CUDA 
 from __future__ import annotations
 
 import re
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scons_gpu.assemble import cubin
 from scons_gpu.assemble.failures import classify, silent
-from scons_gpu.assemble.run import run
 from scons_gpu.errors import LinkError
 from scons_gpu.toolchain.arch import Target, parse
+from scons_gpu.toolchain.process import private_folder, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from scons_gpu.toolchain.tools import Tool
 
@@ -38,16 +37,15 @@ def pack(images: Sequence[tuple[Target, Path]], *, fatbinary: Tool) -> bytes:
     if not entries:
         msg = "nothing to pack: a fatbin needs at least one image"
         raise LinkError(msg)
-    with tempfile.TemporaryDirectory(prefix="scons-gpu-") as name:
-        folder = Path(name)
+    with private_folder() as folder:
         options = ["-64", f"--create={_OUTPUT}"]
         for place, (kind, arch, data) in enumerate(entries):
             (folder / f"image-{place}").write_bytes(data)
             options.append(f"--image3=kind={kind},sm={arch},file=image-{place}")
-        ended = run([fatbinary.path, *options], cwd=folder)
-        output = re.sub(r"image-(\d+)", lambda found: _named(*entries[int(found[1])][:2]), ended.output)
-        if ended.code:
-            raise classify(ended.code, output, tool="fatbinary", arch="", peak_kib=ended.peak_kib)
+        ended = run([fatbinary.path, *options], cwd=folder, together=True)
+        output = re.sub(r"image-(\d+)", lambda found: _named(*entries[int(found[1])][:2]), ended.stdout)
+        if ended.status:
+            raise classify(ended.status, output, tool="fatbinary", arch="", peak_kib=ended.peak_kib)
         data = (folder / _OUTPUT).read_bytes() if (folder / _OUTPUT).exists() else b""
     if not data:
         raise silent(tool="fatbinary", arch="", output=output)

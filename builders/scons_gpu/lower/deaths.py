@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from scons_gpu.errors import GpuError, ToolError, ToolKilledError, UnsupportedArchError
 from scons_gpu.lower.output import condense
+from scons_gpu.toolchain.process import killed
 
 __all__ = ["NEEDS", "Need", "death"]
 
@@ -69,10 +70,9 @@ def death(*, code: int, said: str, peak_kib: int, arch: str) -> GpuError:
         return _refusal(words["what"].strip(), words["function"] or "", said, arch)
     if code == 0:
         return ToolKilledError("the LLVM worker was ended before it was done", arch=arch)
-    how = f"was ended by {_signal(-code)}" if code < 0 else f"ended with status {code}"
-    hint = "the system may have run out of memory: build with a smaller -j" if code == -signal.SIGKILL else ""
-    msg = f"the LLVM worker {how}; its peak memory was {peak_kib / 1024:.0f} MiB"
-    return ToolKilledError(msg, arch=arch, output=condense(said), hint=hint)
+    if code < 0:
+        return killed("the LLVM worker", -code, peak_kib=peak_kib, arch=arch, output=condense(said))
+    return ToolKilledError(f"the LLVM worker ended with status {code}", arch=arch, output=condense(said))
 
 
 def _refusal(words: str, function: str, said: str, arch: str) -> GpuError:
@@ -104,10 +104,3 @@ def _reaches(arch: str, needed: str) -> bool:
 def _need(intrinsic: str) -> Need | None:
     fitting = [need for need in NEEDS if intrinsic.startswith(need.prefix)]
     return max(fitting, key=lambda need: len(need.prefix), default=None)
-
-
-def _signal(number: int) -> str:
-    try:
-        return f"signal {number} ({signal.Signals(number).name})"
-    except ValueError:
-        return f"signal {number}"

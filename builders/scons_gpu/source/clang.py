@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from scons_gpu.errors import SourceError, ToolMissingError, ToolSilentError
 from scons_gpu.source.depfile import read_depfile
 from scons_gpu.source.diagnostics import classify, warnings_of
 from scons_gpu.store.files import write_atomic
-from scons_gpu.toolchain.process import run
+from scons_gpu.toolchain.process import private_folder, run
 
 if TYPE_CHECKING:
     from scons_gpu.toolchain.arch import Target
@@ -135,8 +134,8 @@ def compile_cuda(  # noqa: PLR0913 - one keyword for each thing that decides
     if not (Path(top) / source).is_file():
         msg = "there is no such file"
         raise SourceError(msg, source=source)
-    with tempfile.TemporaryDirectory(prefix="scons-gpu-") as folder:
-        private, depfile = Path(folder, "out.ll"), Path(folder, "out.d")
+    with private_folder() as folder:
+        private, depfile = folder / "out.ll", folder / "out.d"
         argv = command(clang, source, target=target, options=options, headers=headers, output=str(private), depfile=str(depfile), top=top)
         done = run(argv, cwd=top, environ=_environ())
         if done.status != 0:

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import GpuError, SourceError, ToolKilledError, ToolMissingError, UnsupportedArchError
+from scons_gpu.toolchain.process import killed
 
 if TYPE_CHECKING:
     from scons_gpu.toolchain.arch import Target
@@ -63,11 +64,9 @@ _DECLARED_FROM = (
 
 def classify(done: Finished, *, source: str, target: Target) -> GpuError:
     """The error that a failed clang means; its words stay whole, `file:line:column` with them."""
-    try:
-        done.check_signal("clang")
-    except ToolKilledError as error:
-        return error.at(source=source, arch=target.name)
     said = done.output
+    if done.status < 0:
+        return killed("clang", -done.status, peak_kib=done.peak_kib, arch=target.name, output=said).at(source=source)
     if re.search(r"frontend command failed due to signal|PLEASE submit a bug report", said):
         msg = "clang crashed"
         return ToolKilledError(msg, source=source, arch=target.name, output=said)

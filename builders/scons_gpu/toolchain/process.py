@@ -1,22 +1,25 @@
-"""Starts a tool, waits for it, and tells how it ended and what memory it took."""
+"""Starts a tool, in a folder of its own where it writes; waits for it; tells how it ended and what it took."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
+import sys
 import tempfile
+import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scons_gpu.errors import ToolKilledError, ToolMissingError
+from scons_gpu.errors import ToolError, ToolKilledError, ToolMissingError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
     from resource import struct_rusage
 
-__all__ = ["Finished", "run"]
+__all__ = ["Finished", "killed", "private_folder", "run", "signal_of"]
 
 
 @dataclass(frozen=True)
@@ -26,55 +29,107 @@ class Finished:
     status: int
     stdout: str
     stderr: str
-    cpu: float  # seconds
-    peak_kib: int  # 0 where it cannot be told
+    seconds: float = 0.0
+    """By the clock."""
+    cpu: float = 0.0
+    """Seconds of all its processes."""
+    peak_kib: int = 0
+    """Peak resident memory; 0 where it cannot be told."""
 
     @property
     def output(self) -> str:
         """What it said on both streams."""
         return "\n".join(text.rstrip() for text in (self.stdout, self.stderr) if text.strip())
 
-    def check_signal(self, name: str) -> None:
-        """Raises ToolKilledError if a signal ended it."""
-        if self.status >= 0:
-            return
-        try:
-            word = signal.Signals(-self.status).name
-        except ValueError:
-            word = f"signal {-self.status}"
-        held = f" when it held {self.peak_kib / 1024:.0f} MiB" if self.peak_kib else ""
-        msg = f"{name} was killed ({word}){held}"
-        raise ToolKilledError(msg, output=self.output, hint="if the machine ran out of memory, build with a smaller -j")
+
+@contextlib.contextmanager
+def private_folder() -> Iterator[Path]:
+    """A folder to run a tool in, gone afterwards: a failing tool leaves an older output as it was, so there must be none.
+
+    What the system refuses meanwhile (a full disk) becomes a ToolError that names the place.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="scons-gpu-") as folder:
+            yield Path(folder)
+    except OSError as error:
+        msg = f"{error.filename or tempfile.gettempdir()}: {error.strerror or error}"
+        raise ToolError(msg, hint=f"tools run in {tempfile.gettempdir()}; TMPDIR names another place") from error
 
 
-def run(argv: Sequence[str], *, cwd: str | Path | None = None, environ: Mapping[str, str] | None = None, text: str = "") -> Finished:
-    """Runs `argv` with `text` as its input. Output goes through files: a pipe's reader would need threads to get at the memory figure."""
-    import resource  # noqa: PLC0415 - there is none on Windows, where this module can still be imported
+def run(
+    argv: Sequence[str],
+    *,
+    cwd: str | Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    text: str = "",
+    together: bool = False,
+) -> Finished:
+    """Runs `argv` with `text` as its input until it ends, however long that takes: a unit's assembly has no natural limit.
 
+    `together`: both streams go to `stdout`, in the order written. Output goes through files: a pipe's reader would need threads to get
+    at the memory figure. Raises ToolMissingError where the tool cannot be started.
+    """
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         stdin.write(text.encode())
         stdin.seek(0)
-        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        own, start = _own_peak_kib(), time.monotonic()
         try:
-            process = subprocess.Popen(argv, cwd=cwd, env=environ, stdin=stdin, stdout=stdout, stderr=stderr)
+            process = subprocess.Popen(
+                argv, cwd=cwd, env=environ, stdin=stdin, stdout=stdout, stderr=subprocess.STDOUT if together else stderr
+            )
         except OSError as error:
             msg = f"cannot start {argv[0]}: {error.strerror or error}"
-            raise ToolMissingError(msg) from error
+            raise ToolMissingError(msg, hint="scons-gpu doctor shows which tools were found") from error
         usage = _wait(process)
+        seconds = time.monotonic() - start
         stdout.seek(0)
         stderr.seek(0)
         said = (stdout.read().decode(errors="replace"), stderr.read().decode(errors="replace"))
-    # The kernel counts what the child shared with us before it became the tool, so a figure no larger than ours says nothing.
-    peak = usage.ru_maxrss if usage.ru_maxrss > own else 0
-    return Finished(status=process.returncode, stdout=said[0], stderr=said[1], cpu=usage.ru_utime + usage.ru_stime, peak_kib=peak)
+    peak = _kib(usage)
+    return Finished(
+        status=process.returncode,
+        stdout=said[0],
+        stderr=said[1],
+        seconds=seconds,
+        cpu=usage.ru_utime + usage.ru_stime,
+        # The kernel counts what the child shared with us before exec: /bin/true started from a 300 MiB process reads as 300 MiB.
+        peak_kib=peak if peak > own else 0,
+    )
+
+
+def killed(tool: str, number: int, *, peak_kib: int = 0, arch: str = "", output: str = "") -> ToolKilledError:
+    """The error for a tool that signal `number` ended; `peak_kib` is 0 where its memory is not known."""
+    memory = f" at {peak_kib / 1024:.0f} MiB" if peak_kib else ""
+    msg = f"{tool} was killed by {signal_of(number)}{memory}"
+    hint = "out of memory? build with a smaller -j" if number == signal.SIGKILL else ""
+    return ToolKilledError(msg, arch=arch, output=output, hint=hint)
+
+
+def signal_of(number: int) -> str:
+    """`SIGKILL` for 9."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
 
 
 def _wait(process: subprocess.Popen[bytes]) -> struct_rusage:
+    """Not `Popen.wait`, which does not tell what one child took."""
     try:
         _, status, usage = os.wait4(process.pid, 0)
-    except BaseException:  # an interrupt: what was started here ends with it
+    except BaseException:  # an interrupt must not leave the tool writing into a folder that is about to go
         process.kill()
         process.wait()
         raise
     process.returncode = os.waitstatus_to_exitcode(status)
     return usage
+
+
+def _own_peak_kib() -> int:
+    import resource  # noqa: PLC0415 - there is none on Windows, where this module can still be imported
+
+    return _kib(resource.getrusage(resource.RUSAGE_SELF))
+
+
+def _kib(usage: struct_rusage) -> int:
+    return usage.ru_maxrss // 1024 if sys.platform == "darwin" else usage.ru_maxrss
