@@ -393,3 +393,65 @@ def test_modules_of_equal_ir_share_an_undivided_build(project: Project) -> None:
     project.source(SCALE.replace("3.0", "5.0"))  # other IR is another undivided build
     assert compare(manifest, tools=project.tools, references=known).different
     assert len(known) == 2
+
+
+ALLOCATING = """
+declare ptr @malloc(i64)
+define ptx_kernel void @first(ptr addrspace(1) %x) {
+  %p = call ptr @malloc(i64 8)
+  store ptr %p, ptr addrspace(1) %x
+  ret void
+}
+"""
+
+SAYING = """
+declare i32 @vprintf(ptr, ptr)
+@word = private constant [3 x i8] c"hi\\00"
+@other = private constant [3 x i8] c"ho\\00"
+define ptx_kernel void @second(ptr %x, i1 %c) {
+  %w = select i1 %c, ptr @word, ptr @other
+  %n = call i32 @vprintf(ptr %w, ptr null)
+  store i32 %n, ptr %x
+  ret void
+}
+"""
+
+
+def test_addresses_that_lie_elsewhere_in_bank_4_are_constant_placement(project: Project) -> None:
+    """Of a function of the device runtime the offset is put into a register first."""
+    project.source(ALLOCATING + SAYING)
+    kinds = project.bundled(first=ALLOCATING, second=SAYING).classes()
+    assert "constant placement" in kinds.values()
+    assert set(kinds.values()) <= {"constant placement", "identical"}
+
+
+def test_another_string_behind_the_same_slot_is_different(project: Project) -> None:
+    project.source(SAYING)
+    assert project.bundled(second=SAYING.replace("ho\\00", "hu\\00")).classes() == {"second": "different"}
+
+
+THROUGH_A_TABLE = """
+@rules = internal constant [2 x ptr] [ptr @add, ptr @sub]
+define internal i32 @add(i32 %n) noinline {
+  %k = mul nsw i32 %n, 3
+  ret i32 %k
+}
+define internal i32 @sub(i32 %n) noinline {
+  %k = mul nsw i32 %n, 5
+  ret i32 %k
+}
+define ptx_kernel void @k(ptr addrspace(1) %x, i64 %i) {
+  %p = getelementptr [2 x ptr], ptr @rules, i64 0, i64 %i
+  %f = load ptr, ptr %p
+  %v = load i32, ptr addrspace(1) %x
+  %w = call i32 %f(i32 %v)
+  store i32 %w, ptr addrspace(1) %x
+  ret void
+}
+"""
+
+
+def test_s4_functions_behind_pointers_are_compared_too(project: Project) -> None:
+    project.source(THROUGH_A_TABLE)
+    assert project.bundled(k=THROUGH_A_TABLE).classes() == {"k": "identical"}
+    assert project.bundled(k=THROUGH_A_TABLE.replace("%n, 5", "%n, 7")).classes() == {"k": "different"}

@@ -9,7 +9,7 @@ import hashlib
 import io
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -78,6 +78,8 @@ class Place:
     name: str
     bytes: int
     function: bool = False
+    functions: tuple[str, ...] = ()
+    """Functions whose addresses lie in it, or in what it points to."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ class Cubin:
         """What lies at an offset of constant bank 3."""
         for symbol in self._bank3:
             if symbol.value <= offset < symbol.value + symbol.size:
-                return Place(what=self._content(symbol), name=symbol.name, bytes=offset - symbol.value)
+                return self._place(symbol, offset - symbol.value)
         return None
 
     def constants(self, name: str) -> Place | None:
@@ -179,11 +181,13 @@ class Cubin:
         return tuple(symbol for symbol in self._symbols if symbol.section == _CONSTANT3 and symbol.kind == _OBJECT)
 
     def slot(self, offset: int) -> Place | None:
-        """What the address at an offset of constant bank 4 leads to."""
-        return self._slots.get(offset)
+        """What the address at an offset of constant bank 4 leads to. Its upper half is read alone where an instruction is predicated."""
+        low = self.slots.get(offset - 4)
+        return self.slots.get(offset) or (replace(low, what=f"upper half of {low.what}") if low else None)
 
     @cached_property
-    def _slots(self) -> dict[int, Place]:
+    def slots(self) -> Mapping[int, Place]:
+        """What the addresses in constant bank 4 lead to, by offset."""
         return {one.offset: self._target(one) for one in self._of(_CONSTANT4)}
 
     def contract(self, name: str) -> Contract:
@@ -233,13 +237,23 @@ class Cubin:
         if symbol.kind == _FUNC or symbol.section.startswith(".text."):
             name = symbol.name.removeprefix(".text.") or symbol.section.removeprefix(".text.")
             return Place(what="function", name=name, bytes=relocation.addend, function=True)
-        return Place(what=self._content(symbol, depth), name=symbol.name, bytes=relocation.addend)
+        return self._place(symbol, relocation.addend, depth)
+
+    def _place(self, symbol: _Symbol, offset: int, depth: int = 0) -> Place:
+        return Place(what=self._content(symbol, depth), name=symbol.name, bytes=offset, functions=self._functions(symbol, depth))
+
+    def _functions(self, symbol: _Symbol, depth: int) -> tuple[str, ...]:
+        leads = [] if depth > 8 else [self._target(one, depth + 1) for one in self._inside(symbol)]
+        return tuple(sorted({name for lead in leads for name in ((lead.name,) if lead.function else lead.functions)}))
+
+    def _inside(self, symbol: _Symbol) -> list[_Relocation]:
+        """What a linker or loader puts into an object."""
+        return [one for one in self._of(symbol.section) if symbol.value <= one.offset < symbol.value + symbol.size]
 
     def _content(self, symbol: _Symbol, depth: int = 0) -> str:
         """Space, length and initial value with what it points to: objects of one content are one to a kernel that only reads."""
         data = self.sections.get(symbol.section, b"")[symbol.value : symbol.value + symbol.size]
-        inside = [one for one in self._of(symbol.section) if symbol.value <= one.offset < symbol.value + symbol.size]
-        leads = [] if depth > 8 else sorted(self._lead(one, symbol, depth) for one in inside)  # a list may point to itself
+        leads = [] if depth > 8 else sorted(self._lead(one, symbol, depth) for one in self._inside(symbol))  # a list may point to itself
         digest = hashlib.sha256(data.rstrip(b"\0") + repr(leads).encode()).hexdigest()[:16]
         space = next((name for name in ("constant", "global") if symbol.section.startswith(f".nv.{name}")), symbol.section)
         return f"{space}:{symbol.size}:{digest}"

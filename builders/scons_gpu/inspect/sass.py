@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from scons_gpu.errors import ToolError
 from scons_gpu.inspect.cubin import Cubin, Place, stem
+from scons_gpu.inspect.slots import led
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -171,15 +172,9 @@ def relate(  # noqa: PLR0913 - two functions, and what is known of names
         if left is None or right is None or one == DIFFERENT:
             return DIFFERENT
         result = PLACED if PLACED in {one, result} else IDENTICAL
-        waiting += _calls(left, right)
+        waiting += pair.met
+        pair.met.clear()
     return result if all(pair.accounted(table) for table in tables) else DIFFERENT
-
-
-def _calls(left: Code, right: Code) -> Iterator[tuple[str, str]]:
-    for one, two in zip(left.instructions, right.instructions, strict=True):
-        for (_, mine), (_, theirs) in zip(one.links, two.links, strict=False):
-            if mine.function and (mine.name, theirs.name) != (left.name, right.name):
-                yield mine.name, theirs.name
 
 
 @dataclass
@@ -191,12 +186,18 @@ class _Pair:
     state: frozenset[str]
     moved: set[tuple[int, int]] = field(default_factory=set)
     """Offsets in bank 3 that stand in for one another."""
+    met: list[tuple[str, str]] = field(default_factory=list)
+    """Functions that are called or whose address is taken: they are related in turn."""
 
     def same(self, one: Place | None, two: Place | None) -> bool:
         """Whether two addresses lead to the same: equal content, and for variables the same name too."""
         if one is None or two is None or one.bytes != two.bytes or one.function != two.function:
             return False
-        return one.function or self._alike(one, two)  # functions are related in turn
+        if one.function:
+            self.met.append((one.name, two.name))
+            return True
+        self.met += [(name, name) for name in one.functions]
+        return self._alike(one, two)
 
     def _alike(self, one: Place, two: Place) -> bool:
         variable = one.name in self.state or two.name in self.state
@@ -215,9 +216,14 @@ class _Pair:
         if bank != other_bank or bool(register) != bool(other_register):
             return False
         if bank == 4:
-            return self.same(self.mine.slot(offset), self.theirs.slot(other_offset))
+            return self.same(self.mine.slot(offset), self.theirs.slot(other_offset))  # those with a register are `_relate_led`'s
         # with a register the base may lie in that; then `accounted` has the last word
         return bool(register and offset == other_offset) or self.same_offset(offset, other_offset)
+
+    def same_slots(self) -> bool:
+        """Whether every address in bank 4 lies in the same place."""
+        mine, theirs = self.mine.slots, self.theirs.slots
+        return mine.keys() == theirs.keys() and all(self.same(mine[offset], theirs[offset]) for offset in mine)
 
     def accounted(self, table: str) -> bool:
         """Whether a table that is read lies at one offset in both, or its move shows in the code."""
@@ -235,12 +241,34 @@ def _relate(pair: _Pair, left: Code, right: Code) -> str:
     if len(left.instructions) != len(right.instructions) or left.literals != right.literals:
         return DIFFERENT
     result = IDENTICAL
-    for one, two in zip(left.instructions, right.instructions, strict=True):
-        kind = _relate_instructions(pair, (left, one), (right, two))
+    here, there = _led(left, pair.mine), _led(right, pair.theirs)
+    for index, (one, two) in enumerate(zip(left.instructions, right.instructions, strict=True)):
+        if index in here or index in there:
+            kind = _relate_led(pair, (one, here.get(index, ())), (two, there.get(index, ())))
+        else:
+            kind = _relate_instructions(pair, (left, one), (right, two))
         if kind == DIFFERENT:
             return DIFFERENT
         result = PLACED if PLACED in {kind, result} else IDENTICAL
     return result
+
+
+def _led(code: Code, cubin: Cubin) -> Mapping[int, tuple[Place | None, ...]]:
+    return led([(one.opcode, one.operands, one.flow) for one in code.instructions], cubin.slot)
+
+
+def _relate_led(
+    pair: _Pair, here: tuple[Instruction, tuple[Place | None, ...]], there: tuple[Instruction, tuple[Place | None, ...]]
+) -> str:
+    """Two loads of an address at an offset that a register holds, or two instructions that put that offset there."""
+    (one, mine), (two, theirs) = here, there
+    if len(mine) != len(theirs):
+        return DIFFERENT
+    if not all(map(pair.same, mine, theirs)) and not (one.raw == two.raw and pair.same_slots()):
+        return DIFFERENT
+    if one.raw == two.raw:
+        return IDENTICAL
+    return PLACED if one.predicate == two.predicate and one.operands.partition(",")[0] == two.operands.partition(",")[0] else DIFFERENT
 
 
 def _relate_instructions(pair: _Pair, here: tuple[Code, Instruction], there: tuple[Code, Instruction]) -> str:
