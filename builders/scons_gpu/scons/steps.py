@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import shlex
@@ -112,14 +113,16 @@ class Step:
     def run(self, node: Any) -> None:
         """Does the work, logs it, and turns an error into SCons'."""
         begun = time.time()
-        self.workspace.begin()
         try:
+            self.workspace.begin()
             outcome = self.work(node)
+            self._log(begun, outcome)
         except GpuError as error:
-            self._log(begun, Outcome(result="failed", output=str(self.explain(error))))
+            failed = Outcome(result="failed", output=str(self.explain(error)))
+            with contextlib.suppress(GpuError):  # the log may be what cannot be written
+                self._log(begun, failed)
             self.workspace.session.fail(error, self.place)
             raise SCons.Errors.BuildError(node=node, errstr=f"{self.stage} failed", status=2, exitstatus=2) from None
-        self._log(begun, outcome)
         self.workspace.show(self.label(), outcome.output)
 
     def _log(self, begun: float, outcome: Outcome) -> None:
