@@ -301,7 +301,7 @@ class ModuleNode:
     def _ir(self) -> dict[str, list[Path]]:
         found = {}
         for target, _, plan in self.plans:
-            found[target.name] = [plan.with_name(f"{source.stem}.{target.name}.ll") for source in self.module.sources]
+            found[target.name] = [plan.with_name(source.file(target.name, "ll")) for source in self.module.sources]
         return found
 
     def options(self) -> dict[str, Any]:

@@ -42,7 +42,13 @@ class Source:
     """Path below the top, for messages and the manifest; never part of a digest."""
     stem: str
     """What its files are called, before the architecture."""
+    variant: str
+    """6 hex digits of the options that are its own; empty where it has none."""
     options: ClangOptions
+
+    def file(self, arch: str, suffix: str) -> str:
+        """What one of its files is called: `k.cu.sm_90.ll`, or `k.cu.sm_90.1f0a7c.ll` where it has options of its own."""
+        return ".".join(part for part in (self.stem, arch, self.variant, suffix) if part)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,21 +111,29 @@ def _sources(env: Any, arguments: Mapping[str, Any], module: str, items: Any, ov
     given = [item if isinstance(item, GpuSource) else GpuSource(item, ()) for item in env.Flatten([items])]
     files = [(node, source) for source in given for node in env.arg2nodes(source.path, env.fs.File)]
     names = [name_below_top(node, env) for node, _ in files]
-    same = Counter(Path(name).name for name in names)
-    sources, stems = [], set()
+    same = Counter(Path(name).name for name in set(names))  # one file twice is told apart by its options
+    sources: list[Source] = []
+    stems: set[tuple[str, str]] = set()
     for (node, source), name in zip(files, names, strict=True):
         base = Path(name).name
         if Path(base).suffix not in SUFFIXES:
             msg = f"{name} of module {module} is no source that can be read"
             raise UsageError(msg, hint=f"sources end in {', '.join(SUFFIXES)}")
         options = settings.front_end(env, arguments, {**overrides, **dict(source.overrides)})
-        parts = [base, *([_hex(name)] if same[base] > 1 else []), *([_hex(repr(source.overrides))] if source.overrides else [])]
-        stem = ".".join(parts)
-        if stem in stems:
+        # Of what the options came to: an override may be a node or a dictionary, whose own text differs from run to run.
+        own = [(variable, getattr(options, settings.PER_SOURCE[variable])) for variable, _ in source.overrides]
+        read = Source(
+            node=node,
+            name=name,
+            stem=f"{base}.{_hex(name)}" if same[base] > 1 else base,
+            variant=_hex(repr(own)) if own else "",
+            options=options,
+        )
+        if (read.stem, read.variant) in stems:
             msg = f"{name} stands twice in module {module}"
             raise UsageError(msg, hint="name a source once, or give the second one other options with env.GpuSource")
-        stems.add(stem)
-        sources.append(Source(node=node, name=name, stem=stem, options=options))
+        stems.add((read.stem, read.variant))
+        sources.append(read)
     return tuple(sources)
 
 

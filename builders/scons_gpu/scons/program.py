@@ -115,7 +115,7 @@ class Chain:
 
     def ir(self, source: Source, target: Target) -> tuple[Any, Path]:
         """Source to IR."""
-        path = self.folder / f"{source.stem}.{target.name}.ll"
+        path = self.folder / source.file(target.name, "ll")
         common = {**self.common(target, source.name, path), "source": source, "targeted": target}
         if not source.name.endswith(".cu"):
             signature = options_text(llvm=self.tools.llvm, arch=target.name, tool=scons_gpu.__version__)
@@ -141,7 +141,7 @@ class Chain:
     def index(self, source: Source, target: Target) -> tuple[Any, SplitJob]:
         """IR to index."""
         node, ir = self.ir(source, target)
-        path = self.folder / f"{source.stem}.{target.name}.index.json"
+        path = self.folder / source.file(target.name, "index.json")
         signature = options_text(
             form=self.form,
             format=indexes.FORMAT,
@@ -176,9 +176,9 @@ class Chain:
         )
         node = _artefact(self.env, path, [node for node, _ in found], job)
         self.workspace.plans.setdefault(str(self.folder.parent), []).append(path)
-        return node, path, self.recipe(target, options, {split.source.name: split for _, split in found}, ptx=ptx)
+        return node, path, self.recipe(target, options, [split for _, split in found], ptx=ptx)
 
-    def recipe(self, target: Target, options: lowering.LowerOptions, splits: dict[str, SplitJob], *, ptx: bool) -> Recipe:
+    def recipe(self, target: Target, options: lowering.LowerOptions, splits: Sequence[SplitJob], *, ptx: bool) -> Recipe:
         """How the units of one architecture are made."""
         kind = "ptx" if ptx or not target.real else "whole" if self.settings.link == "bundle" else "rel"
         provider = None
@@ -314,7 +314,7 @@ def _manifest_signature(built: Sequence[ModuleNode], job: ManifestJob) -> str:
     tools = {name: f"{fact.version} {fact.identity}" for name, fact in job.tools_used().items()}
     return options_text(
         modules=sorted(tree),
-        sources={module.name: [source.stem for source in module.sources] for module in modules},
+        sources={module.name: [[source.stem, source.variant] for source in module.sources] for module in modules},
         options={entry.module.name: entry.options() for entry in built},
         tools=tools,
         tool=scons_gpu.__version__,

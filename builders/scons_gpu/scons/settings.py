@@ -44,7 +44,8 @@ VARIABLES: dict[str, tuple[Any, str]] = {
 }
 """Name → (default, meaning)."""
 
-PER_SOURCE = ("CPPDEFINES", "CPPPATH", "GPU_CLANGFLAGS", "GPU_FAST_MATH", "GPU_FTZ")
+PER_SOURCE = {"CPPDEFINES": "defines", "CPPPATH": "cpppath", "GPU_CLANGFLAGS": "flags", "GPU_FAST_MATH": "fast_math", "GPU_FTZ": "ftz"}
+"""What one source may have of its own → the field of `ClangOptions` that it becomes."""
 CHOICES = {
     "GPU_LINK": ("image", "bundle"),
     "GPU_LOWER": ("auto", "llvm"),
@@ -84,12 +85,22 @@ def set_defaults(env: Any) -> None:
 
 
 def check_names(arguments: Mapping[str, Any]) -> None:
-    """Raises UsageError for a GPU_ variable of the command line that does not exist."""
+    """Raises UsageError for a GPU_ variable of the command line that does not exist. Other names there are the user's own."""
     for name in arguments:
         if name.startswith("GPU_") and name not in VARIABLES:
-            near = difflib.get_close_matches(name, VARIABLES, n=3, cutoff=0.5)
-            msg = f"there is no variable {name}"
-            raise UsageError(msg, hint=f"did you mean {' or '.join(near)}?" if near else "the variables are listed in docs/modules.md")
+            raise _no_such(name)
+
+
+def _check_overrides(overrides: Mapping[str, Any]) -> None:
+    for name in overrides:
+        if name not in VARIABLES and name not in PER_SOURCE:
+            raise _no_such(name)
+
+
+def _no_such(name: str) -> UsageError:
+    near = difflib.get_close_matches(name, [*VARIABLES, "CPPDEFINES", "CPPPATH"], n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else "the variables are listed in docs/modules.md"
+    return UsageError(f"there is no variable {name}", hint=hint)
 
 
 def read(
@@ -99,16 +110,17 @@ def read(
 
     `supported` gives the architectures that the tools of these settings know: what `all` means. Only that word asks for it.
     """
-    check_names(overrides)
+    _check_overrides(overrides)
     get = _getter(env, arguments, overrides)
     debug = _flag("GPU_DEBUG", get)
     opt = 0 if debug else _number("GPU_OPT", get, low=0, high=3)
     registers = get("GPU_MAXRREGCOUNT")
+    chosen = {name: _choice(name, get) for name in CHOICES}  # all of them, so that none is taken for granted
     found = Settings(
         archs=(),
         opt=opt,
-        link=_choice("GPU_LINK", get),
-        provider=_choice("GPU_PROVIDER", get),
+        link=chosen["GPU_LINK"],
+        provider=chosen["GPU_PROVIDER"],
         ftz=_flag("GPU_FTZ", get) or _flag("GPU_FAST_MATH", get),
         fast_math=_flag("GPU_FAST_MATH", get),
         lineinfo=_flag("GPU_LINEINFO", get),

@@ -16,7 +16,7 @@ from scons_gpu.split.readable import demangle
 from scons_gpu.store import record as records
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from scons_gpu.assemble.provider import AssembleOptions, Provider
@@ -50,8 +50,8 @@ class Recipe:
     kind: str
     """`rel`, `whole`, or `ptx` for PTX alone."""
     share_twins: bool
-    splits: Mapping[str, SplitJob]
-    """Source → its split, for slices that the store lost."""
+    splits: Sequence[SplitJob]
+    """Those of the module's sources, for slices that the store lost."""
     environment: Mapping[str, str]
     """Variables that tell a command run by hand where the tools are."""
     place: int
@@ -188,7 +188,9 @@ class LowerJob(UnitJob):
         try:
             store.get_text("slice", self.part.slice)
         except (KeyError, DamagedError):
-            self.recipe.splits[self.part.source].restore()
+            for split in self.recipe.splits:
+                if split.source.name == self.part.source:  # one file may be in a module twice, with other options
+                    split.restore()
         tools = self.recipe.tools
         answer = self.workspace.session.pool.run(
             "lower",

@@ -1,0 +1,119 @@
+"""What each GPU_ variable accepts, and how a value that it does not accept is told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from SCons.Environment import Environment
+
+from scons_gpu.errors import UsageError
+from scons_gpu.scons import settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from scons_gpu.scons.settings import Settings
+
+
+@pytest.fixture
+def env() -> Any:
+    made = Environment(tools=[], GPU_ARCHS=["sm_90"])
+    settings.set_defaults(made)
+    return made
+
+
+def read(env: Any, arguments: dict[str, Any] | None = None, **overrides: Any) -> Settings:
+    return settings.read(env, arguments or {}, overrides, supported=lambda _: (80, 90))
+
+
+def test_defaults(env: Any) -> None:
+    found = read(env)
+    assert [target.name for target in found.archs] == ["sm_90"]
+    assert (found.opt, found.link, found.provider) == (3, "image", "auto")
+    assert (found.ftz, found.fast_math, found.lineinfo, found.debug, found.share_twins) == (False,) * 5
+    assert found.assemble.maxrregcount is None
+    assert [path.name for path in found.store] == [".gpu-store"]
+
+
+def test_what_the_user_set_before_stays() -> None:
+    made = Environment(tools=[], GPU_OPT=1)
+    settings.set_defaults(made)
+    assert made["GPU_OPT"] == 1
+
+
+def test_module_over_command_line_over_environment(env: Any) -> None:
+    env["GPU_OPT"] = 1
+    assert read(env).opt == 1
+    assert read(env, {"GPU_OPT": "2"}).opt == 2
+    assert read(env, {"GPU_OPT": "2"}, GPU_OPT=0).opt == 0
+
+
+@pytest.mark.parametrize("value", ["1", "yes", "True", "on", True, 1])
+def test_on(env: Any, value: object) -> None:
+    assert read(env, GPU_LINEINFO=value).lineinfo
+
+
+@pytest.mark.parametrize("value", ["0", "no", "False", "off", "", False, 0, None])
+def test_off(env: Any, value: object) -> None:
+    assert not read(env, GPU_LINEINFO=value).lineinfo
+
+
+def test_one_variable_may_mean_another_too(env: Any) -> None:
+    assert read(env, GPU_FAST_MATH=1).ftz
+    debug = read(env, GPU_DEBUG=1, GPU_OPT=2)
+    assert (debug.opt, debug.assemble.opt, debug.assemble.debug) == (0, 0, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("GPU_OPT", "4", "GPU_OPT=4 is not a number from 0 to 3"),
+        ("GPU_OPT", "fast", "GPU_OPT=fast is not a number from 0 to 3"),
+        ("GPU_MAXRREGCOUNT", "8", "GPU_MAXRREGCOUNT=8 is not a number from 16 to 255"),
+        ("GPU_LINEINFO", "perhaps", "GPU_LINEINFO=perhaps is neither yes nor no"),
+        ("GPU_LINK", "static", "GPU_LINK=static is not known\n  it is one of image, bundle"),
+        ("GPU_LOWER", "nvcc", "GPU_LOWER=nvcc is not known\n  it is one of auto, llvm"),
+        ("GPU_PROVIDER", "clang", "GPU_PROVIDER=clang is not known\n  it is one of auto, ptxas"),
+        ("GPU_FRONTEND", "nvcc", "GPU_FRONTEND=nvcc is not known\n  it is one of auto, clang"),
+        ("GPU_ARCHS", "sm_1234", 'unknown architecture "sm_1234"'),
+        ("GPU_ARCHS", [], "GPU_ARCHS is not set\n  say which GPUs to build for"),
+    ],
+)
+def test_a_value_that_is_not_accepted(env: Any, name: str, value: object, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(env, **{name: value})
+    assert str(caught.value).startswith(words)
+
+
+def test_all_means_what_the_tools_know(env: Any) -> None:
+    assert [target.name for target in read(env, GPU_ARCHS="all").archs] == ["sm_80", "sm_90", "compute_90"]
+
+
+def test_an_unknown_name_is_told_with_the_nearest(env: Any) -> None:
+    with pytest.raises(UsageError, match=r"there is no variable GPU_OTP\n  did you mean GPU_OPT"):
+        settings.check_names({"GPU_OTP": "1"})
+    settings.check_names({"PREFIX": "/usr", "GPU_OPT": "1"})
+    with pytest.raises(UsageError, match="there is no variable GPU_ARCH\n  did you mean GPU_ARCHS"):
+        read(env, GPU_ARCH="sm_90")
+    with pytest.raises(UsageError, match="there is no variable CPPDEFINE\n  did you mean CPPDEFINES"):
+        read(env, CPPDEFINE=["A"])
+    with pytest.raises(UsageError, match="there is no variable submodule"):
+        read(env, submodule=["ops"])
+
+
+def test_flags_are_words_and_files_of_them_are_read(env: Any, tmp_path: Path) -> None:
+    (tmp_path / "flags").write_text("--verbose '--name=a b'")
+    for value in (f"-O2 @{tmp_path}/flags", ["-O2", "--options-file", f"{tmp_path}/flags"], ["-O2", f"-optf={tmp_path}/flags"]):
+        assert read(env, GPU_PTXASFLAGS=value).assemble.flags == ("-O2", "--verbose", "--name=a b")
+    with pytest.raises(UsageError, match=r"file of flags /no/such/file: No such file"):
+        read(env, GPU_PTXASFLAGS="@/no/such/file")
+
+
+@pytest.mark.parametrize("value", [["A", ("B", 2)], {"A": None, "B": 2}, "A B=2", [["A"], {"B": "2"}]])
+def test_s_defines_in_every_spelling(env: Any, value: object) -> None:
+    assert settings.front_end(env, {}, {"CPPDEFINES": value}).defines == ("A", "B=2")
+
+
+def test_stores_are_a_list_whose_first_is_written(env: Any, tmp_path: Path) -> None:
+    assert read(env, GPU_STORE=[f"{tmp_path}/own", tmp_path / "shared"]).store == (tmp_path / "own", tmp_path / "shared")
