@@ -124,6 +124,22 @@ define ptx_kernel void @k(ptr %f) {
     assert Graph(module).members(["@k"]) == ["@k", "@callee"]
 
 
+def test_a_flag_that_names_functions_of_others_is_dropped() -> None:
+    module = reading("""
+define internal void @other() {
+  ret void
+}
+define ptx_kernel void @k() {
+  ret void
+}
+!llvm.module.flags = !{!0}
+!0 = !{i32 5, !"CG Profile", !1}
+!1 = !{!2}
+!2 = !{ptr @k, ptr @other, i64 3}
+""")
+    assert "CG Profile" not in write(module, [Member("@k", module.functions["@k"].piece, name="@k")]).text
+
+
 NAMES = st.text(st.characters(codec="ascii", exclude_characters='"\n'), min_size=1, max_size=12)
 
 

@@ -241,6 +241,12 @@ def test_lines_alone_do_not_make_debug_code() -> None:
     assert ".debug_info" not in text
 
 
+def test_s10_lines_alone_leave_strings_as_they_are() -> None:
+    said = '@said = addrspace(1) constant [24 x i8] c"emissionKind: FullDebug\\00"\n'
+    text = ptx(LINES.replace("define ", f"{said}define ", 1), LowerOptions(ptx=78, lineinfo=True))
+    assert ", ".join(str(byte) for byte in b"FullDebug") in text
+
+
 def test_debug_information_comes_out_whole() -> None:
     text = ptx(LINES, LowerOptions(ptx=78, debug=True, opt=0))
     assert ".target sm_90, debug" in text.splitlines()

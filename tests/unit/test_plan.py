@@ -65,6 +65,11 @@ def test_d6_a_private_variable_of_two_sources_is_two() -> None:
     assert sorted(part.defines for part in states) == [(private.symbol,), (f"{private.symbol}$2",)]
 
 
+def test_r2_state_that_calls_libdevice_has_it_in_its_key() -> None:
+    (part,) = planned(index("a.cu", state=(state("x"),), state_slice="s", state_libdevice=True)).parts
+    assert dict(part.key)["libdevice"] == "True"
+
+
 def test_equal_weak_variables_of_two_sources_are_one() -> None:
     weak = state("x", weak=True)
     made = planned(index("a.cu", state=(weak,), state_slice="s"), index("b.cu", state=(weak,), state_slice="s"))
@@ -115,7 +120,9 @@ def test_a_table_of_two_sources_is_one_part() -> None:
 
 @pytest.mark.parametrize(("size", "refused"), [(64 * 1024, False), (64 * 1024 + 1, True)])
 def test_g7_constants_are_summed_with_the_largest_named(size: int, *, refused: bool) -> None:
-    found = index("a.cu", state=(state("small", size=1024, space="constant"), state("large", size=size - 1024, space="constant")), state_slice="s")
+    found = index(
+        "a.cu", state=(state("small", size=1024, space="constant"), state("large", size=size - 1024, space="constant")), state_slice="s"
+    )
     if not refused:
         planned(found)
         return

@@ -166,6 +166,21 @@ def test_local_values_that_share_a_types_name() -> None:
         assert text == plain.functions[name].piece.text()
 
 
+def test_names_like_those_that_the_reader_gives_stay() -> None:
+    text = """
+@text = private constant [20 x i8] c"%__local.x __slot.5\\00"
+define void @f(i32 %__local.x) {
+  %x = add i32 %__local.x, 1
+  ret void
+}
+"""
+    module = reading(text)
+    assert "%x = add i32 %__local.x, 1" in module.functions["@f"].piece.text()
+    assert module.variables["@text"].initialiser == 'c"%__local.x __slot.5\\00"'
+    with pytest.raises(SourceError, match="__local"):
+        reading("%x = type { i32 }\n@s = global %x zeroinitializer" + text)
+
+
 def test_source_places_and_comments_are_dropped() -> None:
     module = reading("""
 define void @k(i1 %c) {

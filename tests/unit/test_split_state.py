@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import llvmlite.binding as llvm
 import pytest
 
+from scons_gpu.errors import RefusedError
 from scons_gpu.split import split
 from scons_gpu.split.uses import only_read
 from scons_gpu.toolchain.arch import parse
@@ -368,3 +369,129 @@ define ptx_kernel void @c(ptr %x) {
     assert "define void @helper()" in found.text("a")
     assert "module asm" not in found.text("c")
     assert found.unit("a").needs == ()
+
+
+@pytest.mark.parametrize("form", ["apart", "closed"])
+@pytest.mark.parametrize(
+    ("assembly", "lost"),
+    [(".visible .entry raw() { ret; }", "kernel raw in"), (".visible .global .align 4 .b8 raw[16];", "defines raw for the host")],
+)
+def test_file_scope_assembly_that_no_unit_would_hold_is_refused(assembly: str, lost: str, form: str) -> None:
+    text = f'module asm "// .entry none"\nmodule asm "{assembly}"\ndefine ptx_kernel void @k(ptr %x) {{\n  ret void\n}}\n'
+    with pytest.raises(RefusedError, match=lost):
+        Split(text, form)
+
+
+def test_two_equal_tables_of_one_unit_are_one() -> None:
+    table = f"internal addrspace(1) constant [100 x i32] [{', '.join(f'i32 {n}' for n in range(100))}]"
+    kernel = reading("k", "@one", 100).replace("ret void", "%q = load i32, ptr addrspace(1) @two\n  store i32 %q, ptr %x\n  ret void")
+    found = Split(f"@one = {table}\n@two = {table}\n{kernel}")
+    (only,) = found.index.tables
+    assert found.text("k").count(f"@{only.symbol} = available_externally") == 1
+    assert found.unit("k").tables == (only.symbol,)
+
+
+def test_unnamed_tables_whose_addresses_count_stay_two() -> None:
+    table = f"internal addrspace(1) constant [100 x i32] [{', '.join(f'i32 {n}' for n in range(100))}]"
+    found = Split(
+        f"""
+@0 = {table}
+@1 = {table}
+define ptx_kernel void @k(ptr %x) {{
+  %same = icmp eq ptr addrspace(1) %p, @1
+  store i1 %same, ptr %x
+  ret void
+}}
+""".replace("(ptr %x)", "(ptr %x, i1 %c)").replace("  %same", "  %p = select i1 %c, ptr addrspace(1) @0, ptr addrspace(1) null\n  %same")
+    )
+    assert len(found.index.tables) == 2
+
+
+@pytest.mark.parametrize("form", ["apart", "closed"])
+def test_metadata_on_a_variable_brings_along_what_it_names(form: str) -> None:
+    """A template's argument in debug information, `!associated`."""
+    found = Split(
+        """
+@y = addrspace(1) global i32 1
+@x = addrspace(1) global i32 1, !associated !0
+define ptx_kernel void @k(ptr %o) {
+  store i32 3, ptr addrspace(1) @x
+  ret void
+}
+!0 = !{!1}
+!1 = !{ptr addrspace(1) @y}
+""".replace("!associated", "!mine"),
+        form,
+    )
+    assert [state.name for state in found.index.state] == ["x", "y"]
+
+
+def test_a_variables_attributes_are_not_its_value() -> None:
+    found = Split("""
+@outer = external addrspace(1) global i32, align 16 #0
+@mine = addrspace(1) global i32 7, align 16 #0
+define ptx_kernel void @k(ptr %o) {
+  store i32 3, ptr addrspace(1) @mine
+  store i32 3, ptr addrspace(1) @outer
+  ret void
+}
+attributes #0 = { "bss-section"="here" }
+""")
+    assert [state.name for state in found.index.state] == ["mine"]
+    assert "@mine = external addrspace(1) global i32, align 16\n" in found.text("k")
+    assert "@mine = addrspace(1) global i32 7, align 16\n" in found.state
+
+
+TABLE_OF_FUNCTIONS = """
+@buffer = internal addrspace(3) global [64 x i32] undef
+@table = internal addrspace(1) global [1 x ptr] [ptr @reads]
+declare float @__nv_sinf(float)
+define internal i32 @reads(i32 %i) {
+  %f = call float @__nv_sinf(float 1.0)
+  %p = getelementptr [64 x i32], ptr addrspace(3) @buffer, i32 0, i32 %i
+  %v = load i32, ptr addrspace(3) %p
+  ret i32 %v
+}
+define ptx_kernel void @writes(ptr %o, i32 %i) {
+  %p = getelementptr [64 x i32], ptr addrspace(3) @buffer, i32 0, i32 %i
+  store i32 3, ptr addrspace(3) %p
+  %f = load ptr, ptr addrspace(1) @table
+  %r = call i32 %f(i32 %i)
+  store i32 %r, ptr %o
+  ret void
+}
+define ptx_kernel void @sets(ptr %f) {
+  store ptr %f, ptr addrspace(1) @table
+  ret void
+}
+"""
+
+
+def test_shared_memory_that_would_be_two_is_refused() -> None:
+    """The function that state names is a copy, with a buffer of its own; what the kernel wrote would not be there."""
+    with pytest.raises(RefusedError, match="writes and a function that it may call through a variable both use shared memory buffer"):
+        Split(TABLE_OF_FUNCTIONS)
+    assert Split(TABLE_OF_FUNCTIONS, "closed").groups == {("sets", "writes"): "indirect-call, state"}
+    assert len(Split(TABLE_OF_FUNCTIONS.replace("store i32 3, ptr addrspace(3) %p", "")
+                     .replace("%p = getelementptr [64 x i32], ptr addrspace(3) @buffer, i32 0, i32 %i\n  \n", "")).index.units) == 2  # fmt: skip
+
+
+def test_state_that_names_functions_says_that_it_needs_libdevice() -> None:
+    own = TABLE_OF_FUNCTIONS.replace("store i32 3, ptr addrspace(3) %p", "").replace(
+        "%p = getelementptr [64 x i32], ptr addrspace(3) @buffer, i32 0, i32 %i\n  \n", ""
+    )
+    assert Split(own).index.state_libdevice
+    assert not Split(own.replace("call float @__nv_sinf(float 1.0)", "fadd float 1.0, 1.0")).index.state_libdevice
+    assert not Split(STATE).index.state_libdevice
+
+
+def test_weak_variables_that_point_elsewhere_are_not_equal() -> None:
+    text = """
+@a = addrspace(1) global i32 0
+@b = addrspace(1) global i32 0
+@p = weak addrspace(1) global ptr addrspace(1) @a
+"""
+    one, other = (
+        next(state for state in Split(each).index.state if state.name == "p") for each in (text, text.replace("(1) @a", "(1) @b"))
+    )
+    assert one.content != other.content

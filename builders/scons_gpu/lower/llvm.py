@@ -41,7 +41,7 @@ TRIPLE = "nvptx64-nvidia-cuda"
 STRIPPED = "warning: ignoring debug info with an invalid version (0) in <string>"
 """What LLVM says where debug information is dropped by step 2."""
 _DEBUG_VERSION = re.compile(r'(!\{\s*i32\s+\d+,\s*!"Debug Info Version",\s*i32\s+)\d+(\s*\})')
-_EMISSION = re.compile(r"\bemissionKind: (?:FullDebug|LineTablesOnly)\b")
+_EMISSION = re.compile(r"^(!\d+ = distinct !DICompileUnit\(.*\bemissionKind: )(?:FullDebug|LineTablesOnly)\b", re.MULTILINE)
 _REFLECT_FTZ = re.compile(r'(!\{\s*i32\s+\d+,\s*!"nvvm-reflect-ftz",\s*i32\s+)\d+(\s*\})')
 _FLUSH_FLAG = '!llvm.module.flags = !{!0}\n!0 = !{i32 4, !"nvvm-reflect-ftz", i32 1}\n'
 _FLUSH = '"denormal-fp-math-f32"="preserve-sign,preserve-sign"'
@@ -131,7 +131,7 @@ def _prepared(text: str, options: LowerOptions) -> str:
     if not options.keep_debug:
         text = _DEBUG_VERSION.sub(r"\g<1>0\g<2>", text)
     elif not options.debug:
-        text = _EMISSION.sub("emissionKind: DebugDirectivesOnly", text)
+        text = _EMISSION.sub(r"\g<1>DebugDirectivesOnly", text)
     if options.flush:
         text = flushing(_REFLECT_FTZ.sub(r"\g<1>1\g<2>", text))
     return text

@@ -117,7 +117,7 @@ def _add_state(draft: _Draft, index: Index) -> dict[str, str]:
         defines.append(symbol)
     if index.state_slice:
         pairs = tuple(sorted(renames.items()))
-        fields = draft.key(index.state_slice, libdevice=False, renames=pairs)
+        fields = draft.key(index.state_slice, libdevice=index.state_libdevice, renames=pairs)
         name = draft.name(fields)
         draft.others[name] = Part(
             digest=name,
@@ -128,6 +128,7 @@ def _add_state(draft: _Draft, index: Index) -> dict[str, str]:
             bytes=0,
             renames=pairs,
             defines=tuple(sorted(defines)),
+            libdevice=index.state_libdevice,
         )
     return renames
 

@@ -32,6 +32,7 @@ _FLAGS_DROPPED = frozenset(
         "frame-pointer",
         "EnableSplitLTOUnit",
         "Virtual Function Elim",
+        "CG Profile",
     )
 )
 _FLAGS_OF_DEBUG = frozenset(("Debug Info Version", "Dwarf Version", "DWARF64", "CodeView", "CodeViewGHash"))
@@ -128,7 +129,8 @@ class _Writer:
                 self._local[member.symbol] = f"@{index}"
 
     def written(self, *, used: bool) -> Written:
-        by_kind = {kind: [m for m in self._members if m.kind == kind] for kind in ("variable", "alias", "declaration", "function")}
+        members = {self._names[member.symbol]: member for member in self._members}.values()  # tables of one content are one
+        by_kind = {kind: [m for m in members if m.kind == kind] for kind in ("variable", "alias", "declaration", "function")}
         parts = [[self._piece(member.piece) for member in group] for group in by_kind.values()]
         kept = self._used() if used else []
         self._drain()

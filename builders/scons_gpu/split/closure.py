@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from scons_gpu.split.module import Module
+    from scons_gpu.split.module import Module, Variable
     from scons_gpu.split.pieces import Piece
 
 __all__ = ["Graph", "components", "plain"]
 
 _INDIRECT_CALL = re.compile(r'\bcall [^\n]*%(?:"[^"\n]*"|[-\w$.]+)\(')
+_ASM_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_ASM_KERNEL = re.compile(r"\.entry\s+([A-Za-z_$%][\w$]*)")
+_ASM_VISIBLE = re.compile(r"\.(?:visible|weak|common)\s+\.(?:global|const)\b[^;={]*?\.[bsuf]\d+\s+([A-Za-z_$%][\w$]*)")
 _ASM_DEFINES = re.compile(r"\.(?:[bsuf]\d+|pred|texref|samplerref|surfref|entry|func(?:\s*\([^)]*\))?)\s+([A-Za-z_$%][\w$]*)")
+_NODE = re.compile(r"!\d+")
 _ASM_NAMES = re.compile(r"[A-Za-z_$%][\w$]*")
 
 
@@ -37,12 +41,15 @@ class Graph:
         for symbol, function in module.functions.items():
             self.names[symbol] = self._of(function.piece)
         for symbol, variable in module.variables.items():
-            self.names[symbol] = variable.names
+            self.names[symbol] = self._of_variable(variable)
         for symbol, piece in module.aliases.items():
             self.names[symbol] = self._of(piece)
         self.kernels = {symbol for symbol, function in module.functions.items() if function.kernel}
         self.assembly_defines: set[str] = set()
         self.assembly_names: tuple[str, ...] = ()
+        self.assembly_kernels: tuple[str, ...] = ()
+        self.assembly_visible: tuple[str, ...] = ()
+        """Variables that the host may know by name."""
         if module.assembly:
             self._read_assembly()
 
@@ -52,6 +59,12 @@ class Graph:
             more = [name for ref in piece.refs if ref in self._carriers for name in self._carriers[ref]]
             return tuple(dict.fromkeys((*names, *more)))
         return names
+
+    def _of_variable(self, variable: Variable) -> tuple[str, ...]:
+        if not (self._carriers and variable.attachments):
+            return variable.names
+        attached = [name for ref in _NODE.findall(variable.attachments) for name in self._carriers.get(ref, ())]
+        return tuple(dict.fromkeys((*variable.names, *attached)))
 
     def _metadata_names(self) -> dict[str, tuple[str, ...]]:
         """Metadata nodes that lead to a global (`!callees`, a template's argument in debug info), and which."""
@@ -120,6 +133,9 @@ class Graph:
 
     def _read_assembly(self) -> None:
         text = "\n".join(self._module.assembly).replace("\\09", "\t").replace("\\22", '"')
+        code = _ASM_COMMENT.sub(" ", text)
+        self.assembly_kernels = tuple(_ASM_KERNEL.findall(code))
+        self.assembly_visible = tuple(_ASM_VISIBLE.findall(code))
         self.assembly_defines = set(_ASM_DEFINES.findall(text))
         words = set(_ASM_NAMES.findall(text))
         module = self._module

@@ -14,7 +14,7 @@ from scons_gpu.errors import DamagedError
 
 __all__ = ["FORMAT", "Export", "Index", "Kernel", "Shared", "State", "Table", "Unit", "from_text", "to_text"]
 
-FORMAT = "scons-gpu/index/1"
+FORMAT = "scons-gpu/index/2"
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,8 @@ class Index:
     state: tuple[State, ...] = ()
     state_slice: str = ""
     """Name of the text that defines all of `state`; empty where there is none."""
+    state_libdevice: bool = False
+    """Whether that text calls `__nv_…` functions."""
     tables: tuple[Table, ...] = ()
     exports: tuple[Export, ...] = ()
     format: str = FORMAT

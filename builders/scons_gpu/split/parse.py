@@ -34,6 +34,8 @@ class Printed:
     triple: str
     sizes: tuple[tuple[int, int], ...]
     """(bytes, ABI alignment) of each global variable's type, in the order of the text."""
+    renamed: bool = False
+    """Whether local values bear the prefixes that the reader has to take off."""
 
 
 def parse(text: str, *, source: str) -> Printed:
@@ -54,13 +56,17 @@ def parse(text: str, *, source: str) -> Printed:
             raise _refusal(str(error), source=source) from None
         layout, triple = _target(module, source=source)
         printed = str(module)
-        if _separate(module, printed):
+        renamed = _separate(module, printed)
+        if renamed:
+            if LOCAL in printed or SLOT in printed:
+                msg = f"it uses {LOCAL} or {SLOT}, which the reader needs for itself where a type and a value share a name"
+                raise SourceError(msg, source=source, hint="rename the type")
             printed = str(module)
         data = llvm.create_target_data(layout)
         sizes = tuple(_size(data, variable) for variable in module.global_variables)
     del module, data
     _give_back()
-    return Printed(text=printed, layout=layout, triple=triple, sizes=sizes)
+    return Printed(text=printed, layout=layout, triple=triple, sizes=sizes, renamed=renamed)
 
 
 def _give_back() -> None:

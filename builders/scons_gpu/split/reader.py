@@ -36,6 +36,7 @@ _TAIL = re.compile(
     rf', (?:(?P<section>section "[^"]*")|partition "[^"]*"|comdat(?:\(\${NAME}\))?|(?P<align>align \d+)|code_model "[^"]*"'
     r"|(?:no_)?sanitize_\w+|(?P<attached>![-\w$.\\]+ !\d+))"
 )
+_GROUP = re.compile(r" #\d+$")
 _ADDRSPACE = re.compile(r"addrspace\((\d+)\)")
 _METADATA = re.compile(r"(!\d+) = (.*)")
 _NAMED = re.compile(r"!([-\w$.\\]+) = !\{(.*)\}")
@@ -73,7 +74,7 @@ class _Reader:
         self._text = printed.text
         self._sizes = iter(printed.sizes)
         self._source = source
-        self._renamed = LOCAL in printed.text or SLOT in printed.text
+        self._renamed = printed.renamed
         self._aliases: dict[str, str] = {}
         self._complex: dict[str, str] = {}
         self._refused: list[str] = []
@@ -275,6 +276,8 @@ class _Reader:
     def _tail(line: str) -> tuple[int, _Tail]:
         """Where a variable's trailing properties begin, and those that are kept. Read from the right: an initialiser may be megabytes."""
         end, section, align, attached = len(line), "", "", ""
+        if line[-1].isdigit() and (group := _GROUP.search(line, max(0, end - 16))):  # names of sections on other targets
+            end = group.start()
         while True:
             quote = line.rfind('"', 0, end - 1) if line.endswith('"', 0, end) else end
             start = line.rfind(", ", 0, quote)

@@ -50,13 +50,16 @@ class Splitter:
         self._name_state()
 
     def index(self, *, source: str, arch: str) -> Index:
-        """Splits, puts every slice, and says what was found. Raises RefusedError for a visible variable that PTX cannot spell."""
+        """Splits, puts every slice, and says what was found. Raises RefusedError for what no unit could hold rightly."""
+        groups = self._groups()
+        self._refuse_lost_assembly(groups, source=source)
+        self._refuse_doubled_shared(source=source)
         odd = [symbol for symbol in self._state if not self._module.variables[symbol].local and not PTX_NAME.fullmatch(symbol)]
         if odd:
             msg = f"cannot become units: variable {', '.join(odd)}, whose name PTX cannot spell"
             raise RefusedError(msg, source=source, hint="rename it, or make it internal")
         state = tuple(sorted((self._describe_state(symbol) for symbol in self._state), key=lambda found: found.symbol))
-        units = tuple(self._unit(kernels, reasons) for kernels, reasons in self._groups())
+        units = tuple(self._unit(kernels, reasons) for kernels, reasons in groups)
         state_slice = self._state_slice() if self._apart and state else ""
         tables = tuple(sorted((table for table, _ in self._found.values()), key=lambda table: table.symbol))
         return Index(
@@ -66,9 +69,34 @@ class Splitter:
             units=units,
             state=state,
             state_slice=state_slice,
+            state_libdevice=bool(state_slice) and self._state_calls_libdevice(),
             tables=tables,
             exports=self._exports(),
         )
+
+    def _refuse_lost_assembly(self, groups: Sequence[tuple[tuple[str, ...], tuple[str, ...]]], *, source: str) -> None:
+        """File-scope assembly goes with kernels that name it: one in it is not in the index, a variable of the host's may be lost."""
+        graph = self._graph
+        if graph.assembly_kernels:
+            msg = f"cannot become units: kernel {', '.join(graph.assembly_kernels)} in file-scope assembly"
+            raise RefusedError(msg, source=source, hint="write the kernel itself in CUDA C++ or IR, and its body as inline assembly")
+        if graph.assembly_visible and not any(graph.needs_assembly(self._closures[kernel]) for kernels, _ in groups for kernel in kernels):
+            msg = f"file-scope assembly defines {', '.join(graph.assembly_visible)} for the host, and no kernel names it"
+            raise RefusedError(msg, source=source, hint="define it as a variable, without assembly")
+
+    def _refuse_doubled_shared(self, *, source: str) -> None:
+        """State holds functions of its own: shared memory that one of them and a kernel both name is one undivided, and would be two."""
+        for kernel in self._closures if self._apart else ():
+            mine = {symbol for symbol in self._closures[kernel] if self._is_shared(symbol)}
+            state = [symbol for symbol in self._closures[kernel] if symbol in self._state_names] if mine else ()
+            both = [symbol for symbol in self._graph.members(state, stop=self._graph.kernels) if symbol in mine]
+            if both:
+                msg = f"kernel {plain(kernel)} and a function that it may call through a variable both use shared memory {plain(both[0])}"
+                raise RefusedError(msg, source=source, hint="make the table of functions constant, or build with GPU_LINK=bundle")
+
+    def _is_shared(self, symbol: str) -> bool:
+        variable = self._module.variables.get(symbol)
+        return variable is not None and variable.space == SHARED and not variable.declared
 
     # Which kernels go together -----------------------------------------------------------------------------------------------------
 
@@ -123,7 +151,7 @@ class Splitter:
             body=written.body,
             joined=", ".join(reasons) if len(kernels) > 1 else "",
             state=tuple(sorted(plain(names[symbol]) for symbol in symbols if symbol in self._state_names)) if self._apart else (),
-            tables=tuple(sorted(plain(names[v.symbol]) for v in variables if self._apart and self._tables.hoisted(v))),
+            tables=tuple(sorted({plain(names[v.symbol]) for v in variables if self._apart and self._tables.hoisted(v)})),
             needs=needs,
             libdevice=libdevice,
             shared=tuple(Shared(plain(v.symbol), v.bytes, v.alignment) for v in variables if v.space == SHARED and not v.declared),
@@ -259,7 +287,11 @@ class Splitter:
 
     def _state_content(self, symbol: str) -> str:
         symbols = self._graph.members([symbol], stop=self._graph.kernels)
-        members = [dataclasses.replace(self._in_state_slice(name), local=True) for name in symbols]
+        members = [self._in_state_slice(name) for name in symbols]
+        variables = self._module.variables  # names that others see are part of it: two pointers may differ in what they point to alone
+        members = [
+            dataclasses.replace(member, local=member.symbol not in self._state or variables[member.symbol].local) for member in members
+        ]
         return write(self._module, members, used=False).body
 
     def _in_state_slice(self, symbol: str) -> Member:
@@ -275,6 +307,11 @@ class Splitter:
         roots = sorted(self._state, key=self._state_names.__getitem__)
         symbols = self._graph.members(roots, stop=self._graph.kernels)
         return self._put(write(self._module, [self._in_state_slice(symbol) for symbol in symbols]).text)
+
+    def _state_calls_libdevice(self) -> bool:
+        """Whether a function that a variable names calls `__nv_…` functions."""
+        named = self._graph.members(self._state, stop=self._graph.kernels)
+        return any(plain(symbol).startswith("__nv_") for symbol in self._undefined.intersection(named))
 
     def _describe_state(self, symbol: str) -> State:
         variable = self._module.variables[symbol]
@@ -295,7 +332,8 @@ class Splitter:
             self._table_contents[variable.symbol] = write(self._module, [definition], used=False).body
         content = self._table_contents[variable.symbol]
         matters = self._tables.address_matters(variable.symbol, symbols, self._graph)
-        name = visible_name(variable.symbol if matters and not variable.symbol[1:].isdigit() else "@__table", content)
+        number = f"@__table{variable.symbol[1:]}" if variable.symbol[1:].isdigit() else variable.symbol
+        name = visible_name(number if matters else "@__table", content)
         if name not in self._found:
             text = write(self._module, [dataclasses.replace(definition, name=name)], used=False).text
             table = Table(symbol=plain(name), slice=self._put(text), bytes=variable.bytes, space=GLOBAL_SPACES[variable.space])
