@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from scons_gpu.errors import DamagedError, GpuError, UsageError
 from scons_gpu.inspect.cubin import Cubin, stem
+from scons_gpu.inspect.disassembly import Program
 from scons_gpu.inspect.reference import BuildOptions, Reference, Tools
-from scons_gpu.inspect.sass import disassemble
 from scons_gpu.inspect.verdict import CLASSES, Built, Judge, Verdict
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from scons_gpu.inspect.sass import Program
 
 __all__ = ["CLASSES", "Compared", "Report", "compare"]
 
@@ -265,7 +264,7 @@ class _Programs:
                 data = self._bundle.read(name) if self._bundle else self._path.read_bytes()
             except (OSError, KeyError, zipfile.BadZipFile) as error:
                 raise self._damaged(error) from None
-            self._known[name] = disassemble(Cubin(data, label=f"{self._path} {name}".strip()), nvdisasm=self._nvdisasm)
+            self._known[name] = Program(Cubin(data, label=f"{self._path} {name}".strip()), nvdisasm=self._nvdisasm)
         return self._known[name]
 
     def _damaged(self, error: Exception) -> DamagedError:

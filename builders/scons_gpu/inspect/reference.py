@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 from scons_gpu.errors import ToolError, ToolMissingError
 from scons_gpu.inspect import undivided
 from scons_gpu.inspect.cubin import Cubin
+from scons_gpu.inspect.disassembly import Program
 from scons_gpu.inspect.listing import Listing
-from scons_gpu.inspect.sass import disassemble
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from scons_gpu.inspect.sass import Program
     from scons_gpu.toolchain.tools import Toolchain
 
 __all__ = ["BuildOptions", "Reference", "Tools"]
@@ -140,7 +139,7 @@ class Reference:
             else:
                 self.spills.update(_spills(said))
             data = made.read_bytes()
-        return disassemble(Cubin(data, label="the undivided module"), nvdisasm=self.tools.nvdisasm)
+        return Program(Cubin(data, label="the undivided module"), nvdisasm=self.tools.nvdisasm)
 
     def _spelling(self) -> list[str]:
         options = self.options

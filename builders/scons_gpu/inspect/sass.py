@@ -6,140 +6,32 @@ same table from where it happens to lie. So every address that can be told (cons
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-import subprocess
-import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scons_gpu.errors import ToolError
 from scons_gpu.inspect.cubin import Cubin, Place, stem
 from scons_gpu.inspect.slots import led
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["DIFFERENT", "IDENTICAL", "PLACED", "Code", "Program", "disassemble", "relate", "same_work"]
+    from scons_gpu.inspect.disassembly import Code, Instruction, Program
+
+__all__ = ["DIFFERENT", "IDENTICAL", "PLACED", "relate", "same_work"]
 
 IDENTICAL = "identical"
 PLACED = "placed"
 DIFFERENT = "different"
 
-_BYTES = 16  # an instruction's, since sm_70
 _CONSTANT = re.compile(r"c\[0x([34])\]\[([^\]]*)\]")
 _OFFSET = re.compile(r"(?:^|\+)(-?0x[0-9a-f]+|RZ|URZ)$")
 _LINK = re.compile(r"\d+@(?:lo|hi)?\(.*?\)+|`\([^)]*\)|\(\*\"[^\"]*\"\*\)[^,]*")
 _NUMBER = re.compile(r"(?<![\w.\[])-?0x[0-9a-f]+(?![\w.])")
 _REGISTER = re.compile(r"\b(U?R|U?P|B|SB)(\d+|Z|T)\b(?:\.reuse)?")
 _CLONE = re.compile(r"\$__internal_\d+_\$")
-
-
-@dataclass(frozen=True)
-class Instruction:
-    """One, as it is read and as it is."""
-
-    predicate: str
-    opcode: str
-    operands: str
-    raw: bytes
-    flow: bool
-    links: tuple[tuple[int, Place], ...]
-    """What a linker or loader puts into it."""
-
-    @property
-    def text(self) -> str:
-        """As `nvdisasm` prints it, without hints of register reuse."""
-        return f"{self.predicate} {self.opcode} {self.operands}".strip().replace(".reuse", "")
-
-
-@dataclass(frozen=True)
-class Code:
-    """One function of one cubin."""
-
-    name: str
-    instructions: tuple[Instruction, ...]
-    literals: bytes
-
-    @cached_property
-    def length(self) -> int:
-        """Instructions without the padding behind the last."""
-        return sum(one.opcode != "NOP" for one in self.instructions)
-
-    @cached_property
-    def local(self) -> int:
-        """Loads and stores of local memory: spills, and arrays that did not fit into registers."""
-        return sum(one.opcode.startswith(("LDL", "STL")) for one in self.instructions)
-
-
-@dataclass
-class Program:
-    """A cubin and its functions, disassembled."""
-
-    cubin: Cubin
-    functions: Mapping[str, Code]
-
-
-def disassemble(cubin: Cubin, *, nvdisasm: str) -> Program:
-    """Every function of the cubin. Raises ToolError where the disassembler does not read it.
-
-    nvdisasm takes most of a second to start, so a function is read once, in however many cubins it lies: two builds mostly agree.
-    """
-    keys = {name: _key(cubin, name, nvdisasm) for name in cubin.functions}
-    if not all(key in _READ for key in keys.values()):
-        _READ.update((keys[name], one) for name, one in _listed(cubin, nvdisasm).items() if name in keys)
-    return Program(cubin=cubin, functions={name: _code(cubin, _READ[key]) for name, key in keys.items() if key in _READ})
-
-
-_READ: dict[str, dict[str, object]] = {}
-"""What nvdisasm said of a function, by all that its words depend on."""
-
-
-def _key(cubin: Cubin, name: str, nvdisasm: str) -> str:
-    arch, links = cubin.data[48:52], cubin.relocations(name)  # e_flags: the architecture
-    put_in = [(place, [(kind, to.name, to.bytes) for kind, to in links[place]]) for place in sorted(links)]
-    return repr((nvdisasm, arch, name, hashlib.sha256(cubin.text(name)).hexdigest(), put_in))
-
-
-def _listed(cubin: Cubin, nvdisasm: str) -> dict[str, dict[str, object]]:
-    with tempfile.TemporaryDirectory(prefix="scons-gpu-") as folder:
-        path = Path(folder, "image.cubin")
-        path.write_bytes(cubin.data)
-        done = subprocess.run([nvdisasm, "-json", "-c", str(path)], capture_output=True, text=True, check=False)
-    try:
-        listed = {str(one["function-name"]): one for one in json.loads(done.stdout)[1]}
-    except (ValueError, LookupError, TypeError):
-        msg = f"nvdisasm does not read {cubin.label}"
-        raise ToolError(msg, output=done.stderr) from None
-    return listed
-
-
-def _code(cubin: Cubin, data: dict[str, object]) -> Code:
-    name = str(data["function-name"])
-    text, links = cubin.text(name), cubin.relocations(name)
-    listed = data["sass-instructions"]
-    assert isinstance(listed, list)  # noqa: S101 - tells the type; nvdisasm's schema
-    if len(listed) * _BYTES != len(text):
-        msg = f"nvdisasm shows {len(listed)} instructions in {len(text)} bytes of {name}"
-        raise ToolError(msg)
-    instructions = tuple(_instruction(one, index * _BYTES, text, links) for index, one in enumerate(listed))
-    return Code(name=name, instructions=instructions, literals=cubin.literals(name))
-
-
-def _instruction(data: dict[str, object], offset: int, text: bytes, links: Mapping[int, tuple[tuple[int, Place], ...]]) -> Instruction:
-    attributes = data.get("other-attributes")
-    return Instruction(
-        predicate=str(data.get("predicate", "")),
-        opcode=str(data["opcode"]),
-        operands=str(data.get("operands", "")),
-        raw=text[offset : offset + _BYTES],
-        flow=isinstance(attributes, dict) and "control-flow" in attributes,
-        links=links.get(offset, ()),
-    )
 
 
 def relate(  # noqa: PLR0913 - two functions, and what is known of names
@@ -188,6 +80,11 @@ class _Pair:
     """Offsets in bank 3 that stand in for one another."""
     met: list[tuple[str, str]] = field(default_factory=list)
     """Functions that are called or whose address is taken: they are related in turn."""
+
+    @cached_property
+    def bytes_tell(self) -> bool:
+        """Whether equal bytes are equal code: neither side has a constant bank whose offsets would have to be looked up."""
+        return not any(cubin.sections.keys() & {".nv.constant3", ".nv.constant4"} for cubin in (self.mine, self.theirs))
 
     def same(self, one: Place | None, two: Place | None) -> bool:
         """Whether two addresses lead to the same: equal content, and for variables the same name too."""
@@ -238,7 +135,11 @@ class _Pair:
 
 
 def _relate(pair: _Pair, left: Code, right: Code) -> str:
-    if len(left.instructions) != len(right.instructions) or left.literals != right.literals:
+    if len(left.raw) != len(right.raw) or left.literals != right.literals:
+        return DIFFERENT
+    if left.raw == right.raw and pair.bytes_tell and _same_links(pair, left, right):
+        return IDENTICAL
+    if pair.bytes_tell and left.opcodes != right.opcodes:
         return DIFFERENT
     result = IDENTICAL
     here, there = _led(left, pair.mine), _led(right, pair.theirs)
@@ -275,7 +176,7 @@ def _relate_instructions(pair: _Pair, here: tuple[Code, Instruction], there: tup
     (left, one), (right, two) = here, there
     mine, theirs = _plain(left, one), _plain(right, two)
     if one.links or two.links:
-        return IDENTICAL if _same_links(pair, one, two) and _LINK.sub("@", mine) == _LINK.sub("@", theirs) else DIFFERENT
+        return IDENTICAL if _same_link(pair, one.links, two.links) and _LINK.sub("@", mine) == _LINK.sub("@", theirs) else DIFFERENT
     constants, others = _constants(one), _constants(two)
     if len(constants) != len(others) or not all(map(pair.same_constant, constants, others)):
         return DIFFERENT
@@ -284,10 +185,15 @@ def _relate_instructions(pair: _Pair, here: tuple[Code, Instruction], there: tup
     return PLACED if _same_but_addresses(pair, _CONSTANT.sub(_without_offset, mine), _CONSTANT.sub(_without_offset, theirs)) else DIFFERENT
 
 
-def _same_links(pair: _Pair, one: Instruction, two: Instruction) -> bool:
-    if [kind for kind, _ in one.links] != [kind for kind, _ in two.links]:
+def _same_links(pair: _Pair, left: Code, right: Code) -> bool:
+    """Whether the same is put into two functions."""
+    return left.links.keys() == right.links.keys() and all(_same_link(pair, left.links[place], right.links[place]) for place in left.links)
+
+
+def _same_link(pair: _Pair, one: tuple[tuple[int, Place], ...], two: tuple[tuple[int, Place], ...]) -> bool:
+    if [kind for kind, _ in one] != [kind for kind, _ in two]:
         return False
-    return all(pair.same(mine, theirs) for (_, mine), (_, theirs) in zip(one.links, two.links, strict=True))
+    return all(pair.same(mine, theirs) for (_, mine), (_, theirs) in zip(one, two, strict=True))
 
 
 def _same_but_addresses(pair: _Pair, mine: str, theirs: str) -> bool:

@@ -9,8 +9,8 @@ from scons_gpu.inspect.sass import DIFFERENT, IDENTICAL, relate, same_work
 
 if TYPE_CHECKING:
     from scons_gpu.inspect.cubin import Resources
+    from scons_gpu.inspect.disassembly import Program
     from scons_gpu.inspect.reference import Reference
-    from scons_gpu.inspect.sass import Program
 
 __all__ = ["CLASSES", "Built", "Figures", "Judge", "Verdict"]
 
