@@ -27,10 +27,10 @@ _existing = click.Path(exists=True, dir_okay=False)
 @click.option("--arch", "archs", multiple=True, help="Check these architectures too.", metavar="ARCH")
 @given.as_json
 @click.pass_context
-def doctor(ctx: click.Context, archs: tuple[str, ...], as_json: bool) -> None:  # noqa: FBT001 - an option
+def doctor(ctx: click.Context, archs: tuple[str, ...], as_json: bool) -> None:
     """Which tools there are, where they were looked for, and what they can build."""
-    from scons_gpu.inspect import doctor as examine  # noqa: PLC0415 - each command loads what it needs
-    from scons_gpu.toolchain.arch import parse  # noqa: PLC0415
+    from scons_gpu.inspect import doctor as examine
+    from scons_gpu.toolchain.arch import parse
 
     place: Place = ctx.obj
     found = given.toolchain(place.store, keep=place.store.is_dir())
@@ -46,9 +46,9 @@ def doctor(ctx: click.Context, archs: tuple[str, ...], as_json: bool) -> None:  
 
 def _provider(found: Toolchain, place: Place) -> tuple[dict[str, Any], tuple[str, ...]]:
     """What the assembler in use can do, and how it was chosen; for want of one, why not."""
-    from dataclasses import asdict  # noqa: PLC0415
+    from dataclasses import asdict
 
-    from scons_gpu.assemble.choose import choose  # noqa: PLC0415
+    from scons_gpu.assemble.choose import choose
 
     try:
         choice = choose(found, needs=["compile"], facts=place.store / "tools" if place.store.is_dir() else given.scratch())
@@ -58,8 +58,8 @@ def _provider(found: Toolchain, place: Place) -> tuple[dict[str, Any], tuple[str
 
 
 def _show_doctor(report: dict[str, Any]) -> None:
-    from scons_gpu.inspect import doctor as examine  # noqa: PLC0415
-    from scons_gpu.inspect.tables import show  # noqa: PLC0415
+    from scons_gpu.inspect import doctor as examine
+    from scons_gpu.inspect.tables import show
 
     show(("tool", "version", "origin", "path", "identity"), examine.rows(report))
     show(("what", "result", "origin", "where"), examine.looks(report), title="looked at")
@@ -75,11 +75,11 @@ def _show_doctor(report: dict[str, Any]) -> None:
 @click.command()
 @given.as_json
 @click.pass_obj
-def stats(place: Place, as_json: bool) -> None:  # noqa: FBT001 - an option
+def stats(place: Place, as_json: bool) -> None:
     """What a build made, reused and shared, and what took the time (see --build)."""
-    from scons_gpu.inspect.tables import show  # noqa: PLC0415
-    from scons_gpu.store.log import read  # noqa: PLC0415
-    from scons_gpu.store.stats import stats as count  # noqa: PLC0415
+    from scons_gpu.inspect.tables import show
+    from scons_gpu.store.log import read
+    from scons_gpu.store.stats import stats as count
 
     counted = count(read(place.store / "log.jsonl"), build=place.build)
     if not counted.build:
@@ -102,11 +102,11 @@ def _cell(value: object) -> str:
 @click.command()
 @click.argument("manifest", type=_existing)
 @given.as_json
-def kernels(manifest: str, as_json: bool) -> None:  # noqa: FBT001 - an option
+def kernels(manifest: str, as_json: bool) -> None:
     """The kernels of a program, with what each takes of a GPU."""
-    from scons_gpu.inspect import kernels as listed  # noqa: PLC0415
-    from scons_gpu.inspect.tables import show  # noqa: PLC0415
-    from scons_gpu.link.manifest import from_text  # noqa: PLC0415
+    from scons_gpu.inspect import kernels as listed
+    from scons_gpu.inspect.tables import show
+    from scons_gpu.link.manifest import from_text
 
     read = from_text(given.read(manifest), path=manifest)
     if as_json:
@@ -121,10 +121,10 @@ def kernels(manifest: str, as_json: bool) -> None:  # noqa: FBT001 - an option
 @click.option("--kernel", default="", help="This kernel alone: its symbol, or a part of its readable name.", metavar="NAME")
 @given.as_json
 @click.pass_context
-def compare(ctx: click.Context, manifest: str, arch: str, kernel: str, as_json: bool) -> None:  # noqa: FBT001 - an option
+def compare(ctx: click.Context, manifest: str, arch: str, kernel: str, as_json: bool) -> None:
     """Holds a build against the undivided one, kernel by kernel. Exit code 1 if a kernel is "different"."""
-    from scons_gpu.inspect.compare import compare as compared  # noqa: PLC0415
-    from scons_gpu.inspect.reference import Tools  # noqa: PLC0415
+    from scons_gpu.inspect.compare import compare as compared
+    from scons_gpu.inspect.reference import Tools
 
     place: Place = ctx.obj
     found = given.toolchain(place.store, keep=place.store.is_dir())
@@ -138,15 +138,12 @@ def compare(ctx: click.Context, manifest: str, arch: str, kernel: str, as_json: 
 
 
 def _show_comparison(report: Report) -> None:
-    from scons_gpu.inspect.compare import CLASSES  # noqa: PLC0415
-    from scons_gpu.inspect.tables import show  # noqa: PLC0415
+    from scons_gpu.inspect.compare import CLASSES
+    from scons_gpu.inspect.tables import show
 
     show(
         ("module", "arch", "kernel", "class", "registers", "spills", "instructions", "why"),
-        [
-            (one.module, one.arch, one.readable, one.verdict.kind, *_changes(one.verdict), one.verdict.cause)
-            for one in report.kernels
-        ],
+        [(one.module, one.arch, one.readable, one.verdict.kind, *_changes(one.verdict), one.verdict.cause) for one in report.kernels],
     )
     modules = sorted({one.module for one in report.kernels})
     totals: list[tuple[Cell, ...]] = [(name, *report.counts(name).values()) for name in modules]
@@ -171,12 +168,12 @@ def _changes(verdict: Any) -> tuple[str, ...]:  # noqa: ANN401 - loaded where it
 @click.option("--older-than", type=click.FloatRange(0), default=3600.0, show_default=True, help="Younger entries stay.", metavar="SECONDS")
 @given.as_json
 @click.pass_obj
-def gc(place: Place, keep: int, older_than: float, as_json: bool) -> None:  # noqa: FBT001 - an option
+def gc(place: Place, keep: int, older_than: float, as_json: bool) -> None:
     """Takes out of the store what no recent build names. Makes nothing stale."""
-    from dataclasses import asdict  # noqa: PLC0415
+    from dataclasses import asdict
 
-    from scons_gpu.store import builds  # noqa: PLC0415
-    from scons_gpu.store.gc import gc as collect  # noqa: PLC0415
+    from scons_gpu.store import builds
+    from scons_gpu.store.gc import gc as collect
 
     if not place.store.is_dir():
         msg = f"there is no store {place.store}"

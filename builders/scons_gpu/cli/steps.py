@@ -42,8 +42,8 @@ def source(place: Place, /, *, path: str, arch: str, output: str, **options: Any
         with _worker() as run:
             given.say(run("source", path=_absolute(path), arch=wanted.name, output=_absolute(output))["output"])
         return
-    from scons_gpu.source.clang import ClangOptions, compile_cuda  # noqa: PLC0415 - each command loads what it needs
-    from scons_gpu.toolchain.versions import require  # noqa: PLC0415
+    from scons_gpu.source.clang import ClangOptions, compile_cuda
+    from scons_gpu.toolchain.versions import require
 
     found = given.toolchain(place.store)
     compiled = compile_cuda(
@@ -101,10 +101,10 @@ def plan(  # noqa: PLR0913 - an option each
     **options: Any,  # noqa: ANN401 - how units will be lowered
 ) -> None:
     """The indexes of a module's sources become its plan."""
-    import scons_gpu.plan as plans  # noqa: PLC0415
-    from scons_gpu.lower.options import key as lower_key  # noqa: PLC0415
-    from scons_gpu.split.index import from_text  # noqa: PLC0415
-    from scons_gpu.store.files import write_atomic  # noqa: PLC0415
+    import scons_gpu.plan as plans
+    from scons_gpu.lower.options import key as lower_key
+    from scons_gpu.split.index import from_text
+    from scons_gpu.store.files import write_atomic
 
     wanted, found = given.target(arch), given.toolchain(place.store)
     lowered = given.lower_options(wanted, found, **options)
@@ -142,7 +142,7 @@ def lower(
     **options: Any,  # noqa: ANN401 - how to lower
 ) -> None:
     """A slice, by path or by its name in the store, becomes PTX."""
-    from dataclasses import asdict  # noqa: PLC0415
+    from dataclasses import asdict
 
     wanted, found = given.target(arch), given.toolchain(place.store)
     where = {"file": _absolute(name)} if Path(name).is_file() else {"slice": name, "roots": [str(place.store)]}
@@ -182,12 +182,12 @@ def assemble(  # noqa: PLR0913 - an option each
     **options: Any,  # noqa: ANN401 - how to assemble
 ) -> None:
     """PTX becomes an object. Without --arch, for the architecture that the PTX names."""
-    from scons_gpu.assemble.choose import choose  # noqa: PLC0415
-    from scons_gpu.store.files import write_atomic  # noqa: PLC0415
+    from scons_gpu.assemble.choose import choose
+    from scons_gpu.store.files import write_atomic
 
     ptx = given.read(path)
     if anonymous:
-        from scons_gpu.link import twins  # noqa: PLC0415
+        from scons_gpu.link import twins
 
         ptx = twins.anonymous(ptx)
     wanted = given.target(arch) if arch else _target_of(ptx, path)
@@ -221,9 +221,9 @@ def link(  # noqa: PLR0913 - an option each
 
     The options must be those that the objects were assembled with: they are part of the objects' names.
     """
-    from scons_gpu.cli.linking import Linker  # noqa: PLC0415
-    from scons_gpu.plan import from_text  # noqa: PLC0415
-    from scons_gpu.store.files import write_atomic  # noqa: PLC0415
+    from scons_gpu.cli.linking import Linker
+    from scons_gpu.plan import from_text
+    from scons_gpu.store.files import write_atomic
 
     read = [from_text(given.read(path), path=path) for path in plans]
     found, wanted = given.toolchain(place.store), given.assemble_options(**options)
@@ -239,9 +239,9 @@ def link(  # noqa: PLR0913 - an option each
 @click.pass_obj
 def pack(place: Place, /, images: tuple[str, ...], output: str) -> None:
     """Images (.cubin, .ptx), one per architecture, become a fatbin. A file called <arch>.cubin or <arch>.ptx says which."""
-    from scons_gpu.link.fatbin import pack as packed  # noqa: PLC0415
-    from scons_gpu.store.files import write_atomic  # noqa: PLC0415
-    from scons_gpu.toolchain.versions import require  # noqa: PLC0415
+    from scons_gpu.link.fatbin import pack as packed
+    from scons_gpu.store.files import write_atomic
+    from scons_gpu.toolchain.versions import require
 
     paths = [(_target_of_image(Path(path)), Path(path)) for path in images]
     write_atomic(Path(output).absolute(), packed(paths, fatbinary=require(given.toolchain(place.store), "fatbinary")))
@@ -253,7 +253,7 @@ COMMANDS = (source, split, plan, lower, assemble, link, pack)
 @contextlib.contextmanager
 def _worker() -> Iterator[Any]:
     """Has tasks done by a worker: LLVM may take its process along."""
-    from scons_gpu.lower.pool import Pool  # noqa: PLC0415
+    from scons_gpu.lower.pool import Pool
 
     pool = Pool()
     try:
@@ -282,25 +282,18 @@ def _only(plans: list[Any]) -> Any:  # noqa: ANN401 - a plan
 
 
 def _target_of(ptx: str, path: str) -> Target:
-    import re  # noqa: PLC0415
+    from scons_gpu.link.ptx_reader import target_named
 
-    named = re.search(r"^\s*\.target\s+(\w+)", ptx, re.MULTILINE)
+    named = target_named(ptx)
     if not named:
         msg = f"{path}: names no architecture"
         raise UsageError(msg, hint="give one with --arch")
-    return given.target(named[1])
+    return given.target(named)
 
 
 def _target_of_image(path: Path) -> Target:
-    from scons_gpu.assemble.cubin import head  # noqa: PLC0415
+    from scons_gpu.link.fatbin import target_of
 
     with contextlib.suppress(UsageError):
         return given.target(path.stem)
-    data = path.read_bytes()
-    if data[:4] != b"\x7fELF":
-        return given.target(_target_of(data.decode(errors="replace"), str(path)).name.replace("sm_", "compute_"))
-    read = head(data)
-    if isinstance(read, str) or not (read.arch or read.number):
-        msg = f"{path}: does not tell its architecture{f': {read}' if isinstance(read, str) else ''}"
-        raise UsageError(msg, hint="call it <arch>.cubin")
-    return given.target(read.arch or f"sm_{read.number}")
+    return target_of(path)

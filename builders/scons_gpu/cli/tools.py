@@ -59,12 +59,11 @@ def assembling(command: F) -> F:
 
 def toolchain(store: Path, *, keep: bool = True) -> Toolchain:
     """The tools, as a build finds them. Facts of them are kept in the store; without `keep` no store is made for them."""
-    from scons_gpu.toolchain.tools import discover  # noqa: PLC0415 - each command loads what it needs
+    from scons_gpu.toolchain.tools import discover
 
     return discover(
         environ=os.environ,
         prefix=sys.prefix,
-        cuda_path=os.environ.get("GPU_CUDA_PATH", ""),
         facts=store / "tools" if keep else scratch(),
     )
 
@@ -79,7 +78,7 @@ def scratch() -> Path:
 
 def target(spelled: str) -> Target:
     """The one architecture that is meant."""
-    from scons_gpu.toolchain.arch import parse  # noqa: PLC0415
+    from scons_gpu.toolchain.arch import parse
 
     found = parse(spelled)
     if len(found) != 1:
@@ -90,15 +89,15 @@ def target(spelled: str) -> Target:
 
 def lower_options(wanted: Target, tools: Toolchain, *, ptx: int | None, **options: Any) -> LowerOptions:  # noqa: ANN401
     """How to lower; the PTX version is chosen as a build chooses it."""
-    from scons_gpu.lower.options import LowerOptions  # noqa: PLC0415
-    from scons_gpu.toolchain.versions import ptx_version  # noqa: PLC0415
+    from scons_gpu.lower.options import LowerOptions
+    from scons_gpu.toolchain.versions import ptx_version
 
     return LowerOptions(ptx=ptx or ptx_version(wanted, llvm=tools.llvm, ptxas=tools.ptxas), **options)
 
 
 def assemble_options(*, flags: tuple[str, ...], **options: Any) -> AssembleOptions:  # noqa: ANN401
     """How to assemble."""
-    from scons_gpu.assemble.provider import AssembleOptions  # noqa: PLC0415
+    from scons_gpu.assemble.provider import AssembleOptions
 
     return AssembleOptions(flags=tuple(flags), **options)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from scons_gpu.assemble import cubin
 from scons_gpu.assemble.failures import classify, silent
 from scons_gpu.errors import LinkError
+from scons_gpu.link.ptx_reader import target_named
 from scons_gpu.toolchain.arch import Target, parse
 from scons_gpu.toolchain.process import private_folder, run
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["pack", "target_of"]
 
-_TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
 _OUTPUT = "out.fatbin"
 
 
@@ -60,9 +60,8 @@ def target_of(path: Path) -> Target:
         wrong = head if isinstance(head, str) else "" if head.arch or head.number else "names no architecture"
         name = "" if isinstance(head, str) else head.arch or f"sm_{head.number}"
     else:
-        named = _TARGET.search(data.decode(errors="replace"))
-        wrong = "" if named else "neither machine code nor PTX that names its architecture"
-        name = named[1].replace("sm_", "compute_") if named else ""
+        name = target_named(data.decode(errors="replace")).replace("sm_", "compute_")
+        wrong = "" if name else "neither machine code nor PTX that names its architecture"
     if wrong:
         msg = f"image {path.name}: {wrong}"
         raise LinkError(msg)
@@ -100,10 +99,10 @@ def _wrong(data: bytes, target: Target, kind: str) -> str:
         if not target.real:
             return "machine code, and a virtual architecture takes PTX"
         return f"it is made for {head.arch}" if head.arch not in ("", target.name) else ""
-    found = _TARGET.search(data[:65536].decode(errors="replace"))
-    if found is None:
+    found = target_named(data[:65536].decode(errors="replace"))
+    if not found:
         return "neither machine code nor PTX"
-    return f"its PTX is for {found[1]}" if found[1] != target.cpu else ""
+    return f"its PTX is for {found}" if found != target.cpu else ""
 
 
 def _named(kind: str, arch: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from scons_gpu.errors import LinkError
 
-__all__ = ["NAME", "SKIP", "Header", "Module", "Statement", "plain", "read"]
+__all__ = ["NAME", "SKIP", "Header", "Module", "Statement", "plain", "read", "target_named"]
 
 SKIP = r'//[^\n]*|/\*.*?\*/|"[^"\n]*"'
 """What a name inside does not count: comments and strings. A backslash means nothing to ptxas, so no string holds a quote."""
@@ -42,6 +42,7 @@ _VARIABLE = re.compile(rf"{_LINKAGE}\.(?P<space>global|const|shared|tex)\b")
 _ALIAS = re.compile(r"\.alias\s+(?P<name>[\w$]+)\s*,\s*(?P<target>[\w$]+)\s*;")
 _GROUPS = re.compile(rf"{{[^;]*}}|{_PARENTHESES}|\[[^]]*\]|=[^,{{;]*")
 _DECLARATOR = re.compile(NAME)
+_TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,12 @@ class Module:
     statements: tuple[Statement, ...]
     files: tuple[tuple[str, str], ...]
     """(index, quoted path and what follows it) of each `.file`."""
+
+
+def target_named(text: str) -> str:
+    """What PTX says that it is for, `sm_90a`; empty for a text that does not say, and so is no PTX."""
+    found = _TARGET.search(text)
+    return found[1] if found else ""
 
 
 def plain(text: str) -> str:

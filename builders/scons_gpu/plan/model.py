@@ -63,6 +63,14 @@ class Part:
     refused: str = ""
     """Why the part cannot be built (JSON of the error), where the rest of the module can: an undefined function."""
 
+    @property
+    def readable(self) -> str:
+        """How people call it: `softmax<256>(float*)`, `one and 2 more`, `state of a.cu`, `table lut`."""
+        if self.role == "unit":
+            rest = len(self.kernels) - 1
+            return self.kernels[0].readable + (f" and {rest} more" if rest else "")
+        return f"state of {self.source}" if self.role == "state" else f"table {self.defines[0]}"
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import scons_gpu.plan as plans
 from scons_gpu.errors import DamagedError, LinkError
 from scons_gpu.link import bundle, fatbin, image, manifest
+from scons_gpu.link.bundled import Units, link_bundle
 from scons_gpu.link.ptx import PtxPart, merge_ptx
 from scons_gpu.link.twins import ANONYMOUS
 from scons_gpu.scons.steps import Outcome, Step, assembling
-from scons_gpu.scons.units import Recipe, part_name
 from scons_gpu.store.files import write_atomic
 from scons_gpu.store.record import Record, Resources
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from scons_gpu.plan import Part, Plan
     from scons_gpu.scons.modules import Module
+    from scons_gpu.scons.units import Recipe
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Tool, Toolchain
 
@@ -65,13 +66,13 @@ class Linking(Step):
             path = recipe.ptx_path(part) if recipe.kind == "ptx" else recipe.object_path(part)
             record = store.check(path)
             if record is None:
-                msg = f"{part_name(part)}: {path} is gone or damaged"
+                msg = f"{part.readable}: {path} is gone or damaged"
                 raise DamagedError(msg, source=part.source, hint="build again: what is damaged in the store is made anew")
             found[part.digest] = (path, record)
             if part.role == "unit":
                 self.workspace.needed.add(part.digest)
             if path not in made:
-                self.workspace.show(f"{part_name(part)}  {recipe.target.name}", record.output)
+                self.workspace.show(f"{part.readable}  {recipe.target.name}", record.output)
         return found
 
 
@@ -185,7 +186,7 @@ class PtxJob(OnePlan):
 
 def ptx_part(part: Part, path: Path) -> PtxPart:
     """A part as the merge takes it."""
-    return PtxPart(label=f"{part_name(part)} of {part.source}", text=path.read_text(encoding="utf-8"), optional=part.role == "table")
+    return PtxPart(label=f"{part.readable} of {part.source}", text=path.read_text(encoding="utf-8"), optional=part.role == "table")
 
 
 @dataclass(kw_only=True)
@@ -207,38 +208,18 @@ class BundleJob(Linking):
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """Checks every object, then writes the archive."""
         self.raise_kept()
-        built, entries = [], []
+        units = []
         for recipe, path in self.recipes:
             plan = read_plan(path)
-            if not plan.units:
-                continue
-            found = self.entries(recipe, plan)
-            built.append(_built(plan, found, recipe))
-            entries += [
-                bundle.Entry(arch=plan.arch, name=_member(digest, path), data=path.read_bytes()) for digest, (path, _) in found.items()
-            ]
-        if not built:
+            if plan.units:
+                shared = {part.kernels[0].symbol: ANONYMOUS for part in plan.units if recipe.twin(part)}
+                units.append(Units(plan=plan, files=self.entries(recipe, plan), entries=shared))
+        if not units:
             remove(self.target)
             return Outcome(result="empty")
-        module = manifest.BuiltModule(name=self.name, archs=tuple(built))
         archs = [recipe.target.name for recipe, _ in self.recipes]
-        inner = manifest.build_manifest(self.name, archs=archs, modules=[module], tools={}, folder=self.target.parent)
-        write_atomic(self.target, bundle.write_bundle(entries, manifest=inner))
+        write_atomic(self.target, link_bundle(self.name, units, archs=archs, folder=self.target.parent))
         return Outcome()
-
-
-def _member(digest: str, path: Path) -> str:
-    """What the manifest calls a store entry: an object by its key, PTX by its unit."""
-    return f"{digest if path.suffix == '.ptx' else bundle.object_name(path)}{path.suffix}"
-
-
-def _built(plan: Plan, found: Mapping[str, tuple[Path, Record]], recipe: Recipe) -> manifest.BuiltArch:
-    return manifest.BuiltArch(
-        plan=plan,
-        objects={digest: path for digest, (path, _) in found.items()} if recipe.kind != "ptx" else {},
-        records={digest: record for digest, (_, record) in found.items()},
-        entries={part.kernels[0].symbol: ANONYMOUS for part in plan.units if recipe.twin(part)},
-    )
 
 
 @dataclass(kw_only=True)

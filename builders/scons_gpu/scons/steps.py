@@ -242,7 +242,7 @@ class CudaJob(FromSource):
         )
         own = {str(node.sources[0].rfile().get_path()), str(node.sources[0].rfile().get_abspath())}
         write_atomic(self.depfile, "".join(f"{path}\n" for path in compiled.dependencies if path not in own))
-        return Outcome(output=compiled.output, cpu=getattr(compiled, "cpu", 0.0), peak_kib=getattr(compiled, "peak_kib", 0))
+        return Outcome(output=compiled.output, cpu=compiled.cpu, peak_kib=compiled.peak_kib)
 
 
 @dataclass(kw_only=True)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Toolchain
 
-__all__ = ["AssembleJob", "LowerJob", "Recipe", "part_name"]
+__all__ = ["AssembleJob", "LowerJob", "Recipe"]
 
 _declare = _internals.builder(_internals.UnitFile)
 BYTES_PER_SECOND = 100_000.0
@@ -122,7 +122,7 @@ class Recipe:
     def _job(self, part: Part, path: Path) -> dict[str, Any]:
         return {
             "workspace": self.workspace,
-            "name": part_name(part),
+            "name": part.readable,
             "arch": self.target.name,
             "owners": [self.module],
             "place": self.place,
@@ -134,15 +134,7 @@ class Recipe:
 
     def _weight(self, part: Part) -> float:
         """Seconds: as recorded for the kernel, else from the length of its text."""
-        return self.workspace.times.get(f"{part_name(part)} {self.target.name}", part.bytes / BYTES_PER_SECOND)
-
-
-def part_name(part: Part) -> str:
-    """How people call a part."""
-    if part.role == "unit":
-        rest = len(part.kernels) - 1
-        return part.kernels[0].readable + (f" and {rest} more" if rest else "")
-    return f"{part.role} of {part.source}" if part.role == "state" else f"table {part.defines[0]}"
+        return self.workspace.times.get(f"{part.readable} {self.target.name}", part.bytes / BYTES_PER_SECOND)
 
 
 @dataclass(kw_only=True)
