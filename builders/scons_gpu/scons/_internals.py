@@ -39,6 +39,7 @@ Each paragraph has its contract test in tests/unit/test_internals.py.
 from __future__ import annotations
 
 import contextlib
+import functools
 import heapq
 import itertools
 from pathlib import Path
@@ -114,7 +115,16 @@ class Artefact(SCons.Node.FS.File):  # type: ignore[misc]
 
     def get_timestamp(self) -> float:
         """With what the file system has below a second, which SCons leaves out: a file can change twice in one."""
-        return Path(self.get_abspath()).stat().st_mtime if self.is_file() else 0.0
+        return float(self.stat().st_mtime) if self.is_file() else 0.0
+
+    def get_max_drift_csig(self) -> str:
+        """The recorded content hash of the very file that was recorded. SCons itself reads a file anew for two days.
+
+        Not of a file that was just made: on a file system with coarse times it may look like the one before.
+        """
+        if self.get_state() < SCons.Node.executing and self.is_unchanged():
+            return str(self.get_stored_info().ninfo.csig)
+        return str(super().get_max_drift_csig())
 
     def get_content_hash(self) -> str:
         """Of a file that is rightly absent: that of nothing."""
@@ -133,13 +143,42 @@ class Artefact(SCons.Node.FS.File):  # type: ignore[misc]
 
     def is_recorded(self) -> bool:
         """Whether the file on disk is the one whose making was recorded."""
-        then = self.get_stored_info().ninfo
         try:
-            if then.size == self.get_size() and then.timestamp == self.get_timestamp():
-                return True
-            return bool(then.csig == self.get_content_hash())
+            return self.is_unchanged() or bool(self.get_stored_info().ninfo.csig == self.get_content_hash())
         except AttributeError:
             return False
+
+    def is_unchanged(self) -> bool:
+        """Whether size and time are the recorded ones."""
+        then = self.get_stored_info().ninfo
+        try:
+            return bool(then.csig) and then.size == self.get_size() and then.timestamp == self.get_timestamp()
+        except AttributeError:
+            return False
+
+    def scan(self) -> None:
+        """All that an artefact is made of is declared: no scanner has anything to find."""
+        if self.implicit is None:
+            self._forget_implicit()
+
+    def _forget_implicit(self) -> None:
+        for name, empty in (("implicit", []), ("implicit_set", set())):
+            setattr(self, name, empty)
+        self._children_reset()
+
+    def make_ready(self) -> None:
+        """SCons would collect here what it records of a node: that is done when there is something to record."""
+
+    def visited(self) -> None:
+        """What is up to date and unchanged is recorded already; SCons would write the whole record anew."""
+        if self.get_state() > SCons.Node.up_to_date or not self.is_unchanged():
+            super().visited()
+            return
+        ninfo = self.get_ninfo()
+        ninfo.csig, ninfo.timestamp, ninfo.size = self.get_csig(), self.get_timestamp(), self.get_size()
+
+    def release_target_info(self) -> None:
+        """There are as many artefacts as modules: memory is no reason to compare each once more before it is let go."""
 
 
 class Compiled(Artefact):
@@ -165,14 +204,9 @@ class Compiled(Artefact):
             node.get_ninfo().update(node)
         super().built()
 
-    def _forget_implicit(self) -> None:
-        for name, empty in (("implicit", []), ("implicit_set", set())):
-            setattr(self, name, empty)
-        self._children_reset()
-
     def _read(self) -> list[Any]:
         try:
-            return [self.dir.fs.File(path) for path in self.attributes.gpu.dependencies()]
+            return [_file_at(self.dir.fs, path) for path in self.attributes.gpu.dependencies()]
         except Exception:  # noqa: BLE001 - a hook: the node is built, and reads its dependencies anew
             return []
 
@@ -184,6 +218,12 @@ class Compiled(Artefact):
         if len(sigs) != len(children):
             return False
         return all(not child.is_derived() and child.get_csig() == sig.csig for child, sig in zip(children, sigs, strict=True))
+
+
+@functools.cache
+def _file_at(fs: Any, path: str) -> Any:
+    """A file that a compiler named. A hundred sources name the same headers, and SCons takes its time over each path."""
+    return fs.File(path)
 
 
 def _derived_headers(node: Any) -> Iterable[Any]:
@@ -210,6 +250,7 @@ class Image(Artefact):
             return
         job.expanded = True
         try:
+            self.changed(allowcache=True)  # all children are done: what is found out now holds until the image is made
             if not self.is_up_to_date():
                 self.add_prerequisite(job.units())
         except Exception as error:  # noqa: BLE001 - a hook: raised again when the job runs
@@ -263,15 +304,11 @@ class Batch(SCons.Taskmaster.Taskmaster):  # type: ignore[misc]
         return super().cleanup()
 
     def _keep_units_back(self) -> None:
-        if not any(isinstance(node, UnitFile) for node in self.candidates):
-            return
-        others = []
-        for node in self.candidates:
-            if isinstance(node, UnitFile):
-                heapq.heappush(self.waiting, (-weight(node), next(self.count), node))
-            else:
-                others.append(node)
-        self.candidates = others
+        """The candidates are a stack, so a look at its end does: all units come to lie there before anybody takes them."""
+        while self.candidates and isinstance(self.candidates[-1], UnitFile):
+            node = self.candidates[-1]
+            heapq.heappush(self.waiting, (-weight(node), next(self.count), node))
+            self.candidates.pop()
 
     def _give_back(self) -> None:
         self.candidates.extend(entry[2] for entry in self.waiting)
