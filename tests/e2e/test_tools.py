@@ -189,7 +189,7 @@ def by_hand(project: Project, line: str) -> None:
 
 COMMANDS = {
     "image": 'env["CPPDEFINES"] = {"TEXT": "a b"}\nenv["GPU_OPT"] = 2\nenv["GPU_MAXRREGCOUNT"] = 64\n',
-    "bundle": 'env["GPU_LINK"] = "bundle"\nenv["GPU_FTZ"] = 1\nenv["GPU_SHARE_TWINS"] = 1\nenv["GPU_PTXASFLAGS"] = ["--warn-on-spills"]\n',
+    "bundle": 'env["GPU_LINK"] = "bundle"\nenv["GPU_ARCHS"] = ["sm_90", "compute_90"]\nenv["GPU_FTZ"] = 1\nenv["GPU_SHARE_TWINS"] = 1\nenv["GPU_PTXASFLAGS"] = ["--warn-on-spills"]\n',
     "ptx": 'env["GPU_ARCHS"] = "compute_90"\nenv["GPU_LINEINFO"] = 1\nenv["GPU_FAST_MATH"] = 1\n',
 }
 
