@@ -98,6 +98,22 @@ def test_s8_a_host_function_has_a_hint() -> None:
     assert "vprintf" in str(refusal(part))
 
 
+@pytest.mark.parametrize(
+    ("callee", "said", "hint"),
+    [
+        ("_Z4lossdi", "calls loss(double, int), which nobody defines", "define it"),
+        ("__cxa_pure_virtual", "calls __cxa_pure_virtual", "give the class's pure virtual functions a body"),
+        ("_ZdlPvm", "calls operator delete(void*, unsigned long)", "#include <new>"),
+    ],
+)
+def test_s8_what_is_missing_is_told_in_the_source_s_words(callee: str, said: str, hint: str) -> None:
+    """Met in real projects: functions of other files, virtual destructors and abstract classes."""
+    (part,) = planned(index("a.ll", unit("k", needs=((callee, "_Z6kernelPKdPd"),)))).units
+    told = str(refusal(part))
+    assert f"kernel(double const*, double*) {said}" in told
+    assert hint in told
+
+
 def test_s12_a_function_of_another_source_names_both() -> None:
     made = planned(index("a.ll", unit("k", needs=(("f", "k"),))), index("b.ll", exports=(Export("f", weak=False),)))
     error = refusal(made.units[0])

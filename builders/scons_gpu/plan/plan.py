@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from scons_gpu.errors import GpuError, MissingSymbolError, RefusedError
 from scons_gpu.plan.model import Part, Plan, PlannedKernel, PlannedState
 from scons_gpu.split import digest
+from scons_gpu.split.readable import demangle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,6 +31,8 @@ HOST_FUNCTIONS = {
     "puts": "device code prints through printf alone",
     "memcpy": "device code copies with a loop or llvm.memcpy",
     "exit": 'device code ends with __trap() or asm("exit;")',
+    "__cxa_pure_virtual": "clang has none for the device: give the class's pure virtual functions a body",
+    **dict.fromkeys(("_Znwm", "_Znam", "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm"), "#include <new>: there clang defines it for the device"),
 }
 
 
@@ -205,16 +208,17 @@ def _clash(kernel: Kernel, first: str, second: str) -> RefusedError:
 def _needs(unit: Unit, *, index: Index, owners: dict[str, str]) -> str:
     """The refusal of a unit that calls what its source does not define, as JSON; empty where it calls nothing such."""
     for callee, caller in unit.needs:
+        called = f"{demangle(caller)} calls {demangle(callee)}"
         where = {"kernel": unit.kernels[0].readable, "source": index.source}
         if owner := owners.get(callee):
             error: GpuError = RefusedError(
-                f"{caller} calls {callee}, which {owner} defines",
-                hint=f"calls between the sources of a module are not resolved: include {callee} in {index.source}",
+                f"{called}, which {owner} defines",
+                hint=f"calls between the sources of a module are not resolved: include {demangle(callee)} in {index.source}",
                 **where,
             )
         else:
             hint = HOST_FUNCTIONS.get(callee, "define it in this source, or remove the call")
-            error = MissingSymbolError(f"{caller} calls {callee}, which nobody defines", hint=hint, **where)
+            error = MissingSymbolError(f"{called}, which nobody defines", hint=hint, **where)
         return json.dumps(error.to_json(), sort_keys=True)
     return ""
 
