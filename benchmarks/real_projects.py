@@ -29,9 +29,9 @@ PACKAGE = HERE.parent / "builders"
 sys.path.insert(0, str(PACKAGE))
 
 from scons_gpu.errors import GpuError  # noqa: E402 - the tree's own package, whatever else is installed
-from scons_gpu.inspect import compare  # noqa: E402
-from scons_gpu.inspect.reference import Reference, Tools  # noqa: E402
-from scons_gpu.toolchain.tools import Toolchain, discover  # noqa: E402
+from scons_gpu.inspect import compare  # noqa: E402 - behind the path that finds it
+from scons_gpu.inspect.reference import Reference, Tools  # noqa: E402 - behind the path that finds it
+from scons_gpu.toolchain.tools import Toolchain, discover  # noqa: E402 - behind the path that finds it
 
 LINKS = ("image", "bundle")
 KERNEL = re.compile(r"\b__global__\b")

@@ -57,7 +57,14 @@ def test_a1_numbers_from_a_sconstruct() -> None:
 
 
 def test_a1_all_major_is_the_least_of_each_generation_and_the_last_ones_ptx() -> None:
-    assert names("all-major", general=[75, 80, 86, 90, 100, 103, 120, 121]) == ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120", "compute_120"]
+    assert names("all-major", general=[75, 80, 86, 90, 100, 103, 120, 121]) == [
+        "sm_75",
+        "sm_80",
+        "sm_90",
+        "sm_100",
+        "sm_120",
+        "compute_120",
+    ]
     assert names("all", general=[80, 86]) == ["sm_80", "sm_86", "compute_86"]
     assert names("all-major 80", general=[90, 80]) == ["sm_80", "sm_90", "compute_90"]
     with pytest.raises(UsageError, match="none in common"):
@@ -70,7 +77,10 @@ def test_all_never_means_code_for_one_gpu_alone() -> None:
     assert 110 in GENERAL
 
 
-@pytest.mark.parametrize("token", ["sm_91", "foo", "90b", "gfx90a", "8.66", "-1", "sm_", "90-", "lto_90", "sm_80f", "sm_75a", "compute_86a", "+PTX", "\uff19\uff10"])
+@pytest.mark.parametrize(
+    "token",
+    ["sm_91", "foo", "90b", "gfx90a", "8.66", "-1", "sm_", "90-", "lto_90", "sm_80f", "sm_75a", "compute_86a", "+PTX", "\uff19\uff10"],
+)
 def test_a3_an_error_quotes_the_token_and_names_what_is_known(token: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse(["sm_80", token])

@@ -130,7 +130,9 @@ def test_t10_the_same_tree_in_another_place_gives_the_same_bytes(
 ) -> None:
     """Another folder, an absolute source and include folder, headers and clang elsewhere, other variables."""
     files = {"src/k.cu": "#include <where.h>\n__device__ const char *f() { return __FILE__ __DATE__; }\n" + PLAIN, "inc/where.h": ""}
-    files["inc/where.h"] = "#include <cassert>\n__device__ inline const char *w(int n) { assert(n); return __FILE__; }\n__device__ const char *u() { return w(1); }\n"
+    files["inc/where.h"] = (
+        "#include <cassert>\n__device__ inline const char *w(int n) { assert(n); return __FILE__; }\n__device__ const char *u() { return w(1); }\n"
+    )
     one = tree(tmp_path / "one", files)
     two = tree(tmp_path / "two with a longer name" / "below", files)
     first, _ = compiled(here, one, "src/k.cu", options=replace(options, cpppath=("inc",)))
@@ -141,7 +143,13 @@ def test_t10_the_same_tree_in_another_place_gives_the_same_bytes(
     shutil.copy2(here.clang.path, environment / "bin")
     (environment / "lib").symlink_to(Path(here.clang.path).parent.parent / "lib")
     other = replace(here, headers=str(two / "store" / "cuda"), clang=replace(here.clang, path=str(environment / "bin" / "clang-22")))
-    for name, value in {"CPATH": "/nowhere", "TZ": "Asia/Tokyo", "LC_ALL": "de_DE.UTF-8", "HOME": str(two), "SOURCE_DATE_EPOCH": "99"}.items():
+    for name, value in {
+        "CPATH": "/nowhere",
+        "TZ": "Asia/Tokyo",
+        "LC_ALL": "de_DE.UTF-8",
+        "HOME": str(two),
+        "SOURCE_DATE_EPOCH": "99",
+    }.items():
         monkeypatch.setenv(name, value)
     second, _ = compiled(other, two, str(two / "src" / "k.cu"), options=replace(options, cpppath=(str(two / "inc"),)))
     assert first == second
@@ -236,8 +244,12 @@ def test_a4_an_intrinsic_that_the_architecture_lacks(here: Toolchain, tmp_path: 
     assert caught.value.arch == "sm_75"
 
 
-@pytest.mark.parametrize(("call", "arch", "needed"), [("__reduce_add_sync(~0u, 1)", "sm_75", "sm_80"), ("__cluster_barrier_arrive()", "sm_80", "sm_90")])
-def test_a4_a_function_that_the_headers_keep_from_the_architecture(here: Toolchain, tmp_path: Path, call: str, arch: str, needed: str) -> None:
+@pytest.mark.parametrize(
+    ("call", "arch", "needed"), [("__reduce_add_sync(~0u, 1)", "sm_75", "sm_80"), ("__cluster_barrier_arrive()", "sm_80", "sm_90")]
+)
+def test_a4_a_function_that_the_headers_keep_from_the_architecture(
+    here: Toolchain, tmp_path: Path, call: str, arch: str, needed: str
+) -> None:
     top = tree(tmp_path, {"k.cu": f"__global__ void k() {{ {call}; }}\n"})
     compiled(here, top, arch=needed, options=ClangOptions())
     with pytest.raises(SourceError) as caught:
@@ -304,7 +316,14 @@ def test_the_command_line(tmp_path: Path) -> None:
     clang = Tool(name="clang", path="/env/bin/clang-22", version="22.1.8", identity="", origin="")
     options = ClangOptions(cpppath=("inc", f"{tmp_path}/gen", "/far"), defines=("A=1",), flags=("-Wall",))
     argv = command(
-        clang, f"{tmp_path}/src/k.cu", target=parse("sm_90a")[0], options=options, headers="/cuda", output="o", depfile="d", top=str(tmp_path)
+        clang,
+        f"{tmp_path}/src/k.cu",
+        target=parse("sm_90a")[0],
+        options=options,
+        headers="/cuda",
+        output="o",
+        depfile="d",
+        top=str(tmp_path),
     )
     assert argv[0] == "/env/bin/clang-22"
     assert argv[-1] == "src/k.cu"
@@ -315,7 +334,9 @@ def test_the_command_line(tmp_path: Path) -> None:
     )
     assert argv.index("-DA=1") < argv.index("-Wall")  # the user's flags win
     distribution = replace(clang, path="/usr/bin/clang-22")
-    plain = command(distribution, "k.cu", target=parse("80")[0], options=options, headers="/cuda", output="o", depfile="d", top=str(tmp_path))
+    plain = command(
+        distribution, "k.cu", target=parse("80")[0], options=options, headers="/cuda", output="o", depfile="d", top=str(tmp_path)
+    )
     assert not [flag for flag in plain if flag.endswith("=clang/")]
 
 

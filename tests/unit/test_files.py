@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scons_gpu.errors import GpuError
-from scons_gpu.store.files import TEMPORARY, write_atomic, write_if_changed
+from scons_gpu.store.files import TEMPORARY, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,13 +132,3 @@ def test_r5_killed_at_any_moment_the_file_is_whole(tmp_path: Path) -> None:
             writer.send_signal(signal.SIGKILL)
         if path.exists():
             assert path.read_text() in ("a" * 500_000, "b" * 500_000)
-
-
-def test_write_if_changed(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    assert write_if_changed(path, "one")
-    before = path.stat()
-    assert not write_if_changed(path, b"one")
-    assert path.stat() == before
-    assert write_if_changed(path, "two")
-    assert path.read_text() == "two"

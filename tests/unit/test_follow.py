@@ -61,7 +61,11 @@ def test_links_and_chains_of_wrappers(tmp_path: Path) -> None:
 
 def test_what_cannot_be_followed_has_no_end(tmp_path: Path) -> None:
     loop = write_tool(tmp_path / "loop", f'exec {tmp_path}/loop "$@"\n')
-    for path in (loop, write_tool(tmp_path / "unknown", 'exec "$CUDA/bin/ptxas" "$@"\n'), write_tool(tmp_path / "eval", "exec `cat where` $@\n")):
+    for path in (
+        loop,
+        write_tool(tmp_path / "unknown", 'exec "$CUDA/bin/ptxas" "$@"\n'),
+        write_tool(tmp_path / "eval", "exec `cat where` $@\n"),
+    ):
         assert follow(str(path)).real == ""
     other = tmp_path / "other"
     other.write_text("#!/usr/bin/env python3\nimport os, sys\nos.execv('/bin/true', sys.argv)\n")

@@ -90,7 +90,14 @@ def test_halves_go_too(tmp_path: Path) -> None:
 
 
 def test_leaves_alone_what_the_store_did_not_make(tmp_path: Path) -> None:
-    for name in ("object/00/notes.txt", "object/readme", "tools/facts.json", "log.jsonl", f"elsewhere/00/{1:032x}", f"object/xyz/{1:032x}.cubin"):
+    for name in (
+        "object/00/notes.txt",
+        "object/readme",
+        "tools/facts.json",
+        "log.jsonl",
+        f"elsewhere/00/{1:032x}",
+        f"object/xyz/{1:032x}.cubin",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     outside = tmp_path.parent / f"{tmp_path.name}-outside"
@@ -190,7 +197,9 @@ def test_a_build_may_say_more_later(tmp_path: Path) -> None:
     assert builds.kept(tmp_path, last=1) == {"one", "two"}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "scons-gpu/build/1"}', '{"format": "x", "program": "p", "names": [], "time": 0}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"format": "scons-gpu/build/1"}', '{"format": "x", "program": "p", "names": [], "time": 0}']
+)
 def test_a_damaged_note_counts_as_none(tmp_path: Path, text: str) -> None:
     builds.remember(tmp_path, "b", program="net", names=["one"])
     (tmp_path / "builds/c.json").write_text(text)

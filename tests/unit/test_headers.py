@@ -41,7 +41,13 @@ def test_wheels_are_linked_into_one_folder(tmp_path: Path) -> None:
     home = Path(found.folder)
     assert found.version == "12.9"
     assert home.parent == facts
-    assert sorted(path.name for path in (home / "include").iterdir()) == ["crt", "cub", "cuda.h", "cuda_runtime.h", "curand_mtgp32_kernel.h"]
+    assert sorted(path.name for path in (home / "include").iterdir()) == [
+        "crt",
+        "cub",
+        "cuda.h",
+        "cuda_runtime.h",
+        "curand_mtgp32_kernel.h",
+    ]
     assert (home / "include" / "curand_mtgp32_kernel.h").read_text() == ""
     assert (home / "bin").is_dir()
     assert list(facts.iterdir()) == [home]

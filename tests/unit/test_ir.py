@@ -177,7 +177,9 @@ def test_t7_what_llvm_says_is_caught(tmp_path: Path, capfd: pytest.CaptureFixtur
 
 
 def test_t5_llvm_is_loaded_only_when_something_is_read() -> None:
-    code = "import sys, scons_gpu.source.ir, scons_gpu.source.clang; assert not [name for name in sys.modules if name.startswith('llvmlite')]"
+    code = (
+        "import sys, scons_gpu.source.ir, scons_gpu.source.clang; assert not [name for name in sys.modules if name.startswith('llvmlite')]"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

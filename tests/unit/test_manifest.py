@@ -21,7 +21,6 @@ from scons_gpu.link.manifest import (
     ToolFact,
     build_manifest,
     from_text,
-    read_manifest,
     to_text,
 )
 from scons_gpu.plan.model import Part, Plan, PlannedKernel, PlannedState
@@ -209,8 +208,7 @@ def test_l8_an_image_that_lacks_a_kernel_or_does_not_read_is_refused(tmp_path: P
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     text = build(tmp_path, image_module(tmp_path))
-    (tmp_path / "net.json").write_text(text, encoding="utf-8")
-    manifest = read_manifest(tmp_path / "net.json")
+    manifest = from_text(text)
     assert to_text(manifest) == text
     kernel = manifest.modules["net"].kernels["bounded"]
     assert (kernel.readable, kernel.archs["sm_90"].spill_bytes, manifest.archs) == ("bounded(float*)", 24, ("sm_90", "compute_90"))

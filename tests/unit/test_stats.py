@@ -70,7 +70,9 @@ def test_assembled_only_counts_as_compiled() -> None:
 
 
 def test_state_and_tables_are_no_units() -> None:
-    found = stats([start(), action("lower", "s", role="state"), action("assemble", "t", role="table"), action("link"), end(units_needed=["u1"])])
+    found = stats(
+        [start(), action("lower", "s", role="state"), action("assemble", "t", role="table"), action("link"), end(units_needed=["u1"])]
+    )
     assert parts(found) == (1, 0, 1, 0, 0)
 
 

@@ -58,9 +58,7 @@ class Machine:
         return home
 
     def find(self, **options: str) -> Toolchain:
-        return discover(
-            environ=self.environ, prefix=str(self.base / "venv"), root=str(self.root), facts=self.base / "facts", **options
-        )
+        return discover(environ=self.environ, prefix=str(self.base / "venv"), root=str(self.root), facts=self.base / "facts", **options)
 
 
 @pytest.fixture
@@ -291,7 +289,9 @@ def test_r2_same_size_and_time_but_another_file(machine: Machine) -> None:
     assert before.identity != after.identity
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", "null", '{"format": 1}', '{"format": 1, "files": [], "found": {"version": "9", "sha256": "9"}}', "\xff"])
+@pytest.mark.parametrize(
+    "damage", ["", "{", "[]", "null", '{"format": 1}', '{"format": 1, "files": [], "found": {"version": "9", "sha256": "9"}}', "\xff"]
+)
 def test_t1_a_damaged_cache_is_a_miss(machine: Machine, damage: str) -> None:
     home = machine.toolkit(machine.base / "cuda")
     first = machine.find(cuda_path=str(home))
@@ -448,7 +448,12 @@ def test_clangs_identity_holds_the_libraries_it_loads(here: Toolchain, machine: 
     copy.parent.mkdir(parents=True)
     shutil.copy2(real, copy)
     lib = copy.parent.parent / "lib"
-    shutil.copytree(real.parent.parent / "lib", lib, ignore=lambda _, names: [name for name in names if "python" in name or name == "cmake"], copy_function=os.symlink)
+    shutil.copytree(
+        real.parent.parent / "lib",
+        lib,
+        ignore=lambda _, names: [name for name in names if "python" in name or name == "cmake"],
+        copy_function=os.symlink,
+    )
     facts = Facts(machine.base / "facts")
     first = fingerprint.clang(str(copy), environ={}, facts=facts)
     assert first.sha256 == here.clang.identity

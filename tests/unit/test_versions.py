@@ -272,7 +272,10 @@ def test_versions_are_numbers(text: str, expected: tuple[int, ...]) -> None:
 
 
 def test_a_missing_tool_tells_where_it_was_looked_for() -> None:
-    looked = (Look(what="ptxas", where="/a/bin", origin="CUDA_HOME", result="not there"), Look(what="clang", where="/other", origin="x", result="y"))
+    looked = (
+        Look(what="ptxas", where="/a/bin", origin="CUDA_HOME", result="not there"),
+        Look(what="clang", where="/other", origin="x", result="y"),
+    )
     with pytest.raises(ToolMissingError) as caught:
         versions.require(Toolchain(looked=looked), "ptxas")
     text = str(caught.value)

@@ -28,7 +28,7 @@ _existing = click.Path(exists=True, dir_okay=False)
 @given.as_json
 @click.pass_context
 def doctor(ctx: click.Context, archs: tuple[str, ...], as_json: bool) -> None:
-    """Which tools there are, where they were looked for, and what they can build."""
+    """The tools, where they were looked for, and what they can build."""
     from scons_gpu.inspect import doctor as examine
     from scons_gpu.toolchain.arch import parse
 
@@ -73,18 +73,20 @@ def _show_doctor(report: dict[str, Any]) -> None:
 
 
 @click.command()
+@click.option("--build", help="Which build, by its name in <store>/log.jsonl; the last one by default.", metavar="ID")
 @given.as_json
 @click.pass_obj
-def stats(place: Place, as_json: bool) -> None:
-    """What a build made, reused and shared, and what took the time (see --build)."""
+def stats(place: Place, build: str | None, as_json: bool) -> None:
+    """What a build made, reused and shared, and what took the time."""
     from scons_gpu.inspect.tables import show
     from scons_gpu.store.log import read
     from scons_gpu.store.stats import stats as count
 
-    counted = count(read(place.store / "log.jsonl"), build=place.build)
+    counted = count(read(place.store / "log.jsonl"), build=build)
     if not counted.build:
-        msg = f"there is no build {place.build} in {place.store}" if place.build else f"no build was logged in {place.store}"
-        raise UsageError(msg, hint="name the store with --store, or the folder with -C")
+        msg = f"there is no build {build} in {place.store}" if build else f"no build was logged in {place.store}"
+        hint = "name the store before the command, with --store, or its folder with -C"
+        raise UsageError(msg, hint="the builds are named in its log.jsonl" if build else hint)
     data = counted.to_json()
     if as_json:
         _print_json(data)
@@ -92,7 +94,8 @@ def stats(place: Place, as_json: bool) -> None:
     seconds = data.pop("cpu_seconds")
     data.pop("schema")
     show(("what", "value"), [(name.replace("_", " "), _cell(value)) for name, value in data.items()])
-    show(("stage", "cpu seconds"), [(stage, float(spent)) for stage, spent in seconds.items()])
+    if seconds:
+        show(("stage", "cpu seconds"), [(stage, float(spent)) for stage, spent in seconds.items()])
 
 
 def _cell(value: object) -> str:
@@ -177,7 +180,7 @@ def gc(place: Place, keep: int, older_than: float, as_json: bool) -> None:
 
     if not place.store.is_dir():
         msg = f"there is no store {place.store}"
-        raise UsageError(msg, hint="name it with --store, or its folder with -C")
+        raise UsageError(msg, hint="name it before the command, with --store, or its folder with -C")
     kept = builds.kept(place.store, last=keep)
     result = collect(place.store, keep=kept, older_than=older_than, now=time.time())
     builds.forget(place.store, last=keep)

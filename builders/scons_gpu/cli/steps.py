@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from scons_gpu.cli import tools as given
-from scons_gpu.errors import UsageError
+from scons_gpu.errors import GpuError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ def source(place: Place, /, *, path: str, arch: str, output: str, **options: Any
 @click.option("--form", type=click.Choice(["apart", "closed"]), default="apart", show_default=True, help="closed: every unit a program.")
 @click.option("--source", help="What messages call the source; IR by default.", metavar="NAME")
 @click.pass_obj
-def split(place: Place, /, *, path: str, arch: str, output: str, form: str, source: str | None) -> None:  # noqa: PLR0913
+def split(place: Place, /, *, path: str, arch: str, output: str, form: str, source: str | None) -> None:  # noqa: PLR0913 - an option each
     """IR becomes an index; the units' slices go to the store."""
     wanted = given.target(arch)
     with _worker() as run:
@@ -115,6 +115,10 @@ def plan(  # noqa: PLR0913 - an option each
         return lower_key(slice=slice_name, target=wanted, options=lowered, llvm=found.llvm, libdevice=identity, renames=renames)
 
     read = [from_text(given.read(path), path=path) for path in indexes]
+    for path, index in zip(indexes, read, strict=True):
+        if index.arch != wanted.name:
+            msg = f"{path}: was made for {index.arch}, and the plan is for {wanted.name}"
+            raise UsageError(msg, hint="split the IR of that architecture")
     name = module or Path(output).absolute().parent.name
     made = plans.plan(read, module=name, arch=wanted.name, link=link, key=key)
     for part in made.parts:
@@ -181,7 +185,10 @@ def assemble(  # noqa: PLR0913 - an option each
     provider: str,
     **options: Any,  # noqa: ANN401 - how to assemble
 ) -> None:
-    """PTX becomes an object. Without --arch, for the architecture that the PTX names."""
+    """PTX becomes an object.
+
+    Without --arch, for the architecture that the PTX names.
+    """
     from scons_gpu.assemble.choose import choose
     from scons_gpu.store.files import write_atomic
 
@@ -194,7 +201,10 @@ def assemble(  # noqa: PLR0913 - an option each
     need: Need = "compile" if whole else "relocatable"
     chosen = choose(given.toolchain(place.store), wanted=provider, needs=[need], facts=place.store / "tools").provider
     work = chosen.compile if whole else chosen.compile_relocatable
-    made = work(ptx, target=wanted, options=given.assemble_options(**options))
+    try:
+        made = work(ptx, target=wanted, options=given.assemble_options(**options))
+    except GpuError as error:
+        raise error.at(source=path, arch=wanted.name) from None
     write_atomic(Path(output).absolute(), made.data)
     given.say(made.output)
 
@@ -217,9 +227,9 @@ def link(  # noqa: PLR0913 - an option each
     provider: str,
     **options: Any,  # noqa: ANN401 - how the objects were assembled
 ) -> None:
-    """The objects that a plan names, all of them in the store, become the module's image; of several plans, its bundle.
+    """A plan's objects become the module's image; those of several, its bundle.
 
-    The options must be those that the objects were assembled with: they are part of the objects' names.
+    All of them must be in the store. The options must be those that the objects were assembled with: they are part of the objects' names.
     """
     from scons_gpu.cli.linking import Linker
     from scons_gpu.plan import from_text
@@ -238,7 +248,11 @@ def link(  # noqa: PLR0913 - an option each
 @given.output
 @click.pass_obj
 def pack(place: Place, /, images: tuple[str, ...], output: str) -> None:
-    """Images (.cubin, .ptx), one per architecture, become a fatbin. A file called <arch>.cubin or <arch>.ptx says which."""
+    """Images, one per architecture, become a fatbin.
+
+    An image is a .cubin or PTX. It is for the architecture that it is called by (sm_90.cubin, compute_90.ptx), else for the one that
+    it names itself.
+    """
     from scons_gpu.link.fatbin import pack as packed
     from scons_gpu.store.files import write_atomic
     from scons_gpu.toolchain.versions import require

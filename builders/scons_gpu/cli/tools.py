@@ -33,7 +33,7 @@ output = click.option("-o", "--output", required=True, type=click.Path(dir_okay=
 
 def arch(*, required: bool = True) -> Callable[[F], F]:
     """`--arch`."""
-    return click.option("--arch", required=required, default=None, help="Architecture: sm_90, 90a, compute_90.", metavar="ARCH")
+    return click.option("--arch", required=required, default=None, help="One architecture: sm_90, 90a, compute_90.", metavar="ARCH")
 
 
 def lowering(command: F) -> F:
@@ -49,7 +49,7 @@ def lowering(command: F) -> F:
 def assembling(command: F) -> F:
     """The options that shape objects."""
     command = click.option("--flag", "flags", multiple=True, help="A further option for the assembler.", metavar="FLAG")(command)
-    command = click.option("--provider", default="auto", show_default=True, help="Which assembler.")(command)
+    command = click.option("--provider", type=click.Choice(["auto", "ptxas"]), default="auto", show_default=True, help="Which assembler.")(command)
     command = click.option("--fail-on-spill", is_flag=True, help="A kernel that spills registers is an error.")(command)
     command = click.option("--maxrregcount", type=int, help="Upper limit of registers per thread.", metavar="N")(command)
     command = click.option("--lineinfo", is_flag=True, help="Make line tables.")(command)
@@ -87,7 +87,7 @@ def target(spelled: str) -> Target:
     return found[0]
 
 
-def lower_options(wanted: Target, tools: Toolchain, *, ptx: int | None, **options: Any) -> LowerOptions:  # noqa: ANN401
+def lower_options(wanted: Target, tools: Toolchain, *, ptx: int | None, **options: Any) -> LowerOptions:  # noqa: ANN401 - its fields
     """How to lower; the PTX version is chosen as a build chooses it."""
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.toolchain.versions import ptx_version
@@ -95,7 +95,7 @@ def lower_options(wanted: Target, tools: Toolchain, *, ptx: int | None, **option
     return LowerOptions(ptx=ptx or ptx_version(wanted, llvm=tools.llvm, ptxas=tools.ptxas), **options)
 
 
-def assemble_options(*, flags: tuple[str, ...], **options: Any) -> AssembleOptions:  # noqa: ANN401
+def assemble_options(*, flags: tuple[str, ...], **options: Any) -> AssembleOptions:  # noqa: ANN401 - its fields
     """How to assemble."""
     from scons_gpu.assemble.provider import AssembleOptions
 

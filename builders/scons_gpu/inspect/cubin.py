@@ -121,7 +121,7 @@ class Cubin:
             raise DamagedError(msg) from None
 
     def _read(self) -> None:
-        from elftools.elf.elffile import ELFFile  # noqa: PLC0415
+        from elftools.elf.elffile import ELFFile  # noqa: PLC0415 - the same
 
         elf = ELFFile(io.BytesIO(self.data))
         headers = list(elf.iter_sections())

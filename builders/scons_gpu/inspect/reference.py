@@ -59,7 +59,7 @@ class Tools:
                 msg = f"no {name} was found, and machine code cannot be compared without"
                 raise ToolMissingError(msg, hint=toolchain.where(name) or "install the extra scons-gpu[toolkit]")
         assert toolchain.ptxas  # noqa: S101 - the loop above told
-        assert toolchain.nvdisasm  # noqa: S101
+        assert toolchain.nvdisasm  # noqa: S101 - the same
         return cls(
             ptxas=toolchain.ptxas.path,
             nvdisasm=toolchain.nvdisasm.path,

@@ -16,9 +16,9 @@ Cell = str | int | float | None
 def show(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, title: str = "") -> None:
     """Prints a table. Columns that hold numbers are aligned to the right; None shows as `-`."""
     from rich import box  # noqa: PLC0415 - only who prints a table loads it
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415 - the same
+    from rich.table import Table  # noqa: PLC0415 - the same
+    from rich.text import Text  # noqa: PLC0415 - the same
 
     table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", show_edge=False, pad_edge=False, header_style="bold")
     for place, name in enumerate(columns):

@@ -129,7 +129,7 @@ def _linked(llvm: Any, request: Request, machine: Any) -> Any:  # noqa: ANN401 -
     return module
 
 
-def _read(llvm: Any, path: str, context: Any, machine: Any) -> Any:  # noqa: ANN401
+def _read(llvm: Any, path: str, context: Any, machine: Any) -> Any:  # noqa: ANN401 - llvmlite has no types
     with open(path, "rb") as file:  # noqa: PTH123 - no Path is worth its import here
         data = file.read()
     bitcode = data[:2] == b"BC" or data[:4] == b"\xde\xc0\x17\x0b"
@@ -160,7 +160,7 @@ def flushing(text: str) -> str:
     return "\n".join(lines)
 
 
-def _close(llvm: Any, module: Any, machine: Any, *, kept: Iterable[str]) -> None:  # noqa: ANN401
+def _close(llvm: Any, module: Any, machine: Any, *, kept: Iterable[str]) -> None:  # noqa: ANN401 - llvmlite has no types
     """Makes everything internal but `kept`.
 
     LLVM's pass also takes functions out of their COMDAT groups, but knows no list here: it takes all, and `kept` is given back.
@@ -176,7 +176,7 @@ def _close(llvm: Any, module: Any, machine: Any, *, kept: Iterable[str]) -> None
             value.linkage = "internal"  # what llvm.used names was left alone
 
 
-def _optimise(llvm: Any, module: Any, machine: Any, *, level: int) -> None:  # noqa: ANN401
+def _optimise(llvm: Any, module: Any, machine: Any, *, level: int) -> None:  # noqa: ANN401 - llvmlite has no types
     tuning = llvm.create_pipeline_tuning_options(level)
     tuning.loop_vectorization = tuning.slp_vectorization = level > 1
     tuning.loop_interleaving = tuning.loop_unrolling = level > 1  # as clang sets it

@@ -38,7 +38,6 @@ __all__ = [
     "ToolFact",
     "build_manifest",
     "from_text",
-    "read_manifest",
     "to_text",
 ]
 
@@ -186,11 +185,6 @@ def to_text(manifest: Manifest) -> str:
                 if build["chosen"] is None:
                     del build["chosen"]
     return json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-
-
-def read_manifest(path: Path) -> Manifest:
-    """The manifest in a file. Raises DamagedError where it is none, OSError where it cannot be read."""
-    return from_text(path.read_text(encoding="utf-8"), path=str(path))
 
 
 def from_text(text: str, *, path: str = "manifest") -> Manifest:

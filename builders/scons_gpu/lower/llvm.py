@@ -107,11 +107,11 @@ def _machine(cpu: str, ptx: int, opt: int) -> Any:  # noqa: ANN401 - llvmlite ha
     return target.create_target_machine(cpu=cpu, features=f"+ptx{ptx}", opt=opt, reloc="default", codemodel="default")
 
 
-def _head(machine: Any) -> str:  # noqa: ANN401
+def _head(machine: Any) -> str:  # noqa: ANN401 - llvmlite has no types
     return f'target datalayout = "{machine.target_data}"\ntarget triple = "{TRIPLE}"\n'
 
 
-def _parse(text: str, context: Any) -> Any:  # noqa: ANN401
+def _parse(text: str, context: Any) -> Any:  # noqa: ANN401 - llvmlite has no types
     try:
         return binding.parse_assembly(text, context)
     except RuntimeError as error:
@@ -119,7 +119,7 @@ def _parse(text: str, context: Any) -> Any:  # noqa: ANN401
         raise SourceError(msg, output=str(error)) from None
 
 
-def _verify(module: Any) -> None:  # noqa: ANN401
+def _verify(module: Any) -> None:  # noqa: ANN401 - llvmlite has no types
     try:
         module.verify()
     except RuntimeError as error:
@@ -167,7 +167,7 @@ def _after_parameters(line: str) -> int:
     raise SourceError(msg)
 
 
-def _rename(module: Any, renames: Mapping[str, str]) -> None:  # noqa: ANN401
+def _rename(module: Any, renames: Mapping[str, str]) -> None:  # noqa: ANN401 - llvmlite has no types
     """By way of names that nobody has, so that two symbols may change places."""
     found = [(symbol, new) for old, new in renames.items() if (symbol := _symbol(module, old)) is not None]
     for number, (symbol, _) in enumerate(found):
@@ -182,7 +182,7 @@ def _rename(module: Any, renames: Mapping[str, str]) -> None:  # noqa: ANN401
             raise GpuError(msg, hint="this is a bug in the plan")
 
 
-def _symbol(module: Any, name: str) -> Any | None:  # noqa: ANN401
+def _symbol(module: Any, name: str) -> Any | None:  # noqa: ANN401 - llvmlite has no types
     with suppress(NameError):
         return module.get_global_variable(name)
     with suppress(NameError):
@@ -190,9 +190,9 @@ def _symbol(module: Any, name: str) -> Any | None:  # noqa: ANN401
     return None
 
 
-def _link_libdevice(  # noqa: PLR0913, PLR0917
-    module: Any,  # noqa: ANN401
-    context: Any,  # noqa: ANN401
+def _link_libdevice(  # noqa: PLR0913, PLR0917 - what libdevice is linked into, and with
+    module: Any,  # noqa: ANN401 - llvmlite has no types
+    context: Any,  # noqa: ANN401 - llvmlite has no types
     head: str,
     options: LowerOptions,
     library: device.Libdevice | None,
@@ -219,7 +219,7 @@ def _link_libdevice(  # noqa: PLR0913, PLR0917
             module.get_function(name).linkage = "internal"
 
 
-def _check_types(module: Any, definitions: Any, names: Iterable[str]) -> None:  # noqa: ANN401
+def _check_types(module: Any, definitions: Any, names: Iterable[str]) -> None:  # noqa: ANN401 - llvmlite has no types
     """LLVM links a call of another type in silence, and then takes the kernel for one that never gets there."""
     for name in names:
         called, defined = (str(side.get_function(name).global_value_type) for side in (module, definitions))
@@ -232,7 +232,7 @@ def _defined(text: str) -> Iterator[str]:
     return (match[1] for match in re.finditer(r"^define [^@]*@(__nv_[\w.$-]+)\(", text, re.MULTILINE))
 
 
-def _optimise(module: Any, machine: Any, level: int) -> None:  # noqa: ANN401
+def _optimise(module: Any, machine: Any, level: int) -> None:  # noqa: ANN401 - llvmlite has no types
     with binding.create_pipeline_tuning_options(speed_level=level) as tuning:
         tuning.loop_vectorization = tuning.slp_vectorization = level > 1
         tuning.loop_unrolling = tuning.loop_interleaving = level > 1
@@ -240,7 +240,7 @@ def _optimise(module: Any, machine: Any, level: int) -> None:  # noqa: ANN401
             passes.run(module, builder)
 
 
-def _emit(module: Any, machine: Any) -> str:  # noqa: ANN401
+def _emit(module: Any, machine: Any) -> str:  # noqa: ANN401 - llvmlite has no types
     try:
         return _numbered(machine.emit_assembly(module))
     except RuntimeError as error:

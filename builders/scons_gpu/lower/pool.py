@@ -144,8 +144,8 @@ class _Worker:
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any] | None:
         """The answer, or None if the worker died over it."""
-        assert self._process.stdin is not None  # noqa: S101
-        assert self._process.stdout is not None  # noqa: S101
+        assert self._process.stdin is not None  # noqa: S101 - tells the type
+        assert self._process.stdout is not None  # noqa: S101 - tells the type
         line = json.dumps(request, default=_plain) + "\n"
         try:
             self._process.stdin.write(line.encode())
@@ -192,7 +192,7 @@ def _close(pipe: IO[bytes] | None) -> None:
             pipe.close()
 
 
-def _plain(value: object) -> Any:  # noqa: ANN401
+def _plain(value: object) -> Any:  # noqa: ANN401 - what JSON can hold
     """What JSON does not know of itself: paths and dataclasses."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)

@@ -1,4 +1,4 @@
-"""The process in which LLVM runs: `python -m scons_gpu.lower.worker` does one task after the other for a `Pool`.
+"""The process in which LLVM runs: one task after the other for the `Pool` that started it.
 
 A task is a line of JSON on standard input, its answer a line of JSON on what was standard output at the start. Standard output and
 error then both lead to the file that the parent gave as standard error: what LLVM prints there belongs to the task at hand, and the
@@ -45,12 +45,12 @@ def source(*, path: str, arch: str, output: str) -> dict[str, Any]:
     return {"said": said}
 
 
-def split(  # noqa: PLR0913
+def split(  # noqa: PLR0913 - one keyword per field of the message
     *, path: str, source: str, arch: str, form: str, roots: Sequence[str], output: str
 ) -> dict[str, Any]:
     """Splits IR: slices go to the store, the index to `output`, with what LLVM said."""
     from scons_gpu.split import split as split_ir  # noqa: PLC0415 - each operation loads its own room
-    from scons_gpu.split.index import to_text  # noqa: PLC0415
+    from scons_gpu.split.index import to_text  # noqa: PLC0415 - the same
 
     store = _store(tuple(roots))
     text = _text(path)
@@ -165,7 +165,7 @@ def _forget_output() -> None:
 
 def _reset_peak() -> None:
     """Lets the kernel count the peak memory from here (Linux; elsewhere the peak is the whole process' life's)."""
-    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:  # noqa: PTH123
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:  # noqa: PTH123 - no file of a folder
         file.write("5")
 
 

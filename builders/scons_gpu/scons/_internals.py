@@ -42,7 +42,6 @@ import contextlib
 import functools
 import heapq
 import itertools
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import SCons.Action
@@ -56,8 +55,9 @@ import SCons.Util
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
-__all__ = ["Artefact", "Batch", "Compiled", "Image", "Job", "UnitFile", "builder", "install", "is_executed", "looking", "node_at", "silent"]
+__all__ = ["Artefact", "Batch", "Compiled", "Image", "Job", "UnitFile", "builder", "failed", "install", "looking", "node_at", "silent"]
 
 
 class Job(Protocol):
@@ -384,11 +384,6 @@ def builder(kind: type) -> Callable[[Any, Any, Sequence[Any], Job], Any]:
     return declare
 
 
-def is_executed(node: Any) -> bool:
-    """Whether the node was made in this run, or would have been under `-n`."""
-    return bool(node.get_state() == SCons.Node.executed)
-
-
 def looking() -> bool:
     """Whether this run only looks: `-n`, `-q`, `-c`, `-h`."""
     options = SCons.Script.Main.OptionsParser.values
@@ -398,6 +393,11 @@ def looking() -> bool:
 def silent() -> bool:
     """Whether the user asked for no lines (`-s`, `-Q` does not count)."""
     return bool(getattr(SCons.Script.Main.OptionsParser.values, "silent", False))
+
+
+def failed() -> bool:
+    """Whether SCons will end with an exit status other than 0. True at the end of the process alone."""
+    return bool(SCons.Script.Main.exit_status)
 
 
 def install() -> None:

@@ -20,8 +20,8 @@ def split(text: str, *, source: str, target: Target, form: str, put: Callable[[s
     Raises SourceError for IR that does not read or is another target's, RefusedError, by name, for what cannot become units.
     """
     from scons_gpu.split.parse import parse  # noqa: PLC0415 - the tool imports this package and must not load LLVM
-    from scons_gpu.split.reader import read  # noqa: PLC0415
-    from scons_gpu.split.units import Splitter  # noqa: PLC0415
+    from scons_gpu.split.reader import read  # noqa: PLC0415 - the same
+    from scons_gpu.split.units import Splitter  # noqa: PLC0415 - the same
 
     if form not in ("apart", "closed"):
         msg = f"form is apart or closed, not {form!r}"

@@ -182,8 +182,6 @@ class _Writer:
                 lines.append(self._piece(self._module.tokeniser.piece(text)))
         return lines
 
-    # Metadata ----------------------------------------------------------------------------------------------------------------------
-
     def _drain(self) -> None:
         """Writes every node that was asked for, and those that these ask for; compile units last, when it is known what else stands."""
         nodes, later = self._names.nodes, list[str]()

@@ -129,8 +129,6 @@ class Graph:
         places = enumerate(piece.order)
         return any(index in wanted and not piece.literals[place + 1].startswith("(") for place, index in places)
 
-    # File-scope assembly ---------------------------------------------------------------------------------------------------------
-
     def _read_assembly(self) -> None:
         text = "\n".join(self._module.assembly).replace("\\09", "\t").replace("\\22", '"')
         code = _ASM_COMMENT.sub(" ", text)

@@ -89,8 +89,6 @@ class _Reader:
             self.module.aliases[symbol] = self._tokeniser.piece(text)
         self._refuse()
 
-    # Top level ---------------------------------------------------------------------------------------------------------------------
-
     def _items(self) -> Iterator[tuple[int, str]]:
         text, position, length = self._text, 0, len(self._text)
         while position < length:
@@ -126,8 +124,6 @@ class _Reader:
         msg = f"line {line} of LLVM's own text does not read: {what!r}"
         return SourceError(msg, source=self._source, hint="this is a bug in scons-gpu's reader")
 
-    # Types -------------------------------------------------------------------------------------------------------------------------
-
     def _named_types(self) -> dict[str, str]:
         """Printed name → canonical name: a hash of the definition, all types in it so named; an opaque type keeps its name."""
         names = type_names(self._text)
@@ -158,8 +154,6 @@ class _Reader:
         for name in names:
             name_of(name)
         return canonical
-
-    # Aliases -----------------------------------------------------------------------------------------------------------------------
 
     def _read_aliases(self) -> None:
         """An alias of a plain symbol is read as that symbol: what LLVM does once everything but kernels is internal."""
@@ -193,8 +187,6 @@ class _Reader:
         while symbol in self._aliases:
             symbol = self._aliases[symbol]
         return symbol
-
-    # Functions ---------------------------------------------------------------------------------------------------------------------
 
     def _define(self, offset: int, item: str) -> None:
         end = item.find(" {\n")
@@ -235,8 +227,6 @@ class _Reader:
         if not piece.refs or piece.refs[0][0] != "@":
             raise self._unreadable(offset, item[:60])
         self.module.declarations[piece.refs[0]] = Declaration(symbol=piece.refs[0], weak=weak, piece=piece)
-
-    # Globals -----------------------------------------------------------------------------------------------------------------------
 
     def _global(self, offset: int, item: str) -> None:
         found = _GLOBAL.match(item)
@@ -311,8 +301,6 @@ class _Reader:
                 return self._type_end(line, found.end() + 1) if line.startswith(" (", found.end()) else found.end()
         return len(line)
 
-    # Metadata ----------------------------------------------------------------------------------------------------------------------
-
     def _metadata(self, offset: int, item: str) -> None:
         found = _METADATA.match(item)
         if found is None:
@@ -327,8 +315,6 @@ class _Reader:
             self.module.compile_units[found[1]] = CompileUnit(self._tokeniser.piece(bare), fields)
         else:
             self.module.metadata[found[1]] = self._tokeniser.piece(found[2])
-
-    # Refusals ----------------------------------------------------------------------------------------------------------------------
 
     def _refuse(self) -> None:
         """All that is refused, in one error: nobody wants to meet them one by one."""

@@ -98,8 +98,6 @@ class Splitter:
         variable = self._module.variables.get(symbol)
         return variable is not None and variable.space == SHARED and not variable.declared
 
-    # Which kernels go together -----------------------------------------------------------------------------------------------------
-
     def _groups(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
         keys: dict[str, list[tuple[str, str]]] = {}
         for kernel, members in self._closures.items():
@@ -129,8 +127,6 @@ class Splitter:
         if callers:
             for kernel in dict.fromkeys((*callers, *takers)) if takers else ():
                 keys[kernel].append(("indirect-call", ""))
-
-    # One unit ----------------------------------------------------------------------------------------------------------------------
 
     def _unit(self, kernels: Sequence[str], reasons: Sequence[str]) -> Unit:
         symbols = self._closures[kernels[0]] if len(kernels) == 1 else self._graph.members(kernels, stop=self._stop)
@@ -269,8 +265,6 @@ class Splitter:
                 name in variables and variables[name].space == SHARED and variables[name].declared for name in self._closures[symbol]
             ),
         )
-
-    # State and tables --------------------------------------------------------------------------------------------------------------
 
     def _name_state(self) -> None:
         """Private state is called by its content as well: two sources may both have a `memo`."""

@@ -13,7 +13,7 @@ from scons_gpu.errors import GpuError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["TEMPORARY", "unwritable", "write_atomic", "write_if_changed"]
+__all__ = ["TEMPORARY", "unwritable", "write_atomic"]
 
 TEMPORARY = ".tmp-"
 """How the name of every temporary file begins, so that `gc` knows what a killed build left. Short: real names may be long already."""
@@ -42,16 +42,6 @@ def write_atomic(path: Path, data: bytes | str, *, sync: bool = True) -> None:
             raise
     except OSError as error:
         raise unwritable(path, error) from error
-
-
-def write_if_changed(path: Path, data: bytes | str) -> bool:
-    """Like `write_atomic`, but leaves a file alone that holds just this. Gives whether it wrote."""
-    content = data.encode() if isinstance(data, str) else data
-    with contextlib.suppress(OSError):
-        if path.read_bytes() == content:
-            return False
-    write_atomic(path, content)
-    return True
 
 
 def unwritable(path: Path, error: OSError) -> GpuError:

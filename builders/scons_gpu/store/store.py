@@ -56,8 +56,6 @@ class Store:
         self._warnings: list[str] = []
         self._told: set[str] = set()
 
-    # --- texts ---
-
     def put_text(self, kind: str, text: str) -> str:
         """Keeps `text` and gives its name: its hash, or `<hash>.2`, `.3`… where another text of that hash was first."""
         data = text.encode()
@@ -102,8 +100,6 @@ class Store:
                 return data
             self._warn(path, "its content is not what its name says")
         return None
-
-    # --- entries ---
 
     def claim(self, kind: str, digest: str, key: Iterable[tuple[str, str]], *, suffix: str) -> Path:
         """Where the entry of this digest and key is, or is to be: `<root>/<kind>/<2 hex>/<digest>[.N]<suffix>`.
@@ -184,8 +180,6 @@ class Store:
         with self._lock:
             drained, self._warnings = self._warnings, []
         return drained
-
-    # --- files ---
 
     def _examine(self, path: Path) -> tuple[bytes, Record] | str | None:
         """Bytes and record of a good entry, None where there is none, or what is wrong with it."""

@@ -152,8 +152,8 @@ def _clang_libraries(binary: str, library_path: str) -> list[str]:
 def _dynamic(path: str) -> tuple[list[str], list[str]]:
     """The compiler libraries that an ELF file asks for, and the folders where it says to look."""
     from elftools.common.exceptions import ELFError  # noqa: PLC0415 - 20 ms that only the first build pays
-    from elftools.elf.dynamic import DynamicSection  # noqa: PLC0415
-    from elftools.elf.elffile import ELFFile  # noqa: PLC0415
+    from elftools.elf.dynamic import DynamicSection  # noqa: PLC0415 - the same
+    from elftools.elf.elffile import ELFFile  # noqa: PLC0415 - the same
 
     needed: list[str] = []
     folders: list[str] = []
