@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scons_gpu.errors import GpuError, SourceError, ToolKilledError, ToolMissingError, ToolSilentError, UnsupportedArchError
-from scons_gpu.source.clang import ClangOptions, Compiled, command, compile_cuda
+from scons_gpu.source.clang import Compiled, command, compile_cuda
 from scons_gpu.source.depfile import read_depfile
 from scons_gpu.source.diagnostics import warnings_of
+from scons_gpu.source.options import ClangOptions
 from scons_gpu.toolchain.arch import parse
 from scons_gpu.toolchain.tools import Tool, Toolchain, discover
 

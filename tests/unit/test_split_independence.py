@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import llvmlite.binding as llvm
 import pytest
 
-from scons_gpu.source.clang import ClangOptions, compile_cuda
+from scons_gpu.source.clang import compile_cuda
+from scons_gpu.source.options import ClangOptions
 from scons_gpu.split import split
 from scons_gpu.toolchain.arch import parse
 

@@ -6,8 +6,6 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from scons_gpu.assemble import cubin, failures, report
-from scons_gpu.assemble.nvlink import link
 from scons_gpu.assemble.provider import Assembled, AssembleOptions, Capabilities, Linked, LinkInput
 from scons_gpu.errors import ToolError, ToolMissingError
 from scons_gpu.toolchain.facts import Facts
@@ -77,9 +75,13 @@ class PtxasProvider:
         if self._nvlink is None:
             msg = f"cannot link: there is no nvlink beside {self._ptxas.path}"
             raise ToolMissingError(msg, arch=target.name, hint="install scons-gpu[toolkit], or set GPU_CUDA_PATH")
+        from scons_gpu.assemble.nvlink import link  # noqa: PLC0415 - a build with nothing to do makes providers and calls none
+
         return link(self._nvlink, inputs, target=target, options=options)
 
     def _assemble(self, ptx: str, *, target: Target, options: AssembleOptions, relocatable: bool) -> Assembled:
+        from scons_gpu.assemble import failures, report  # noqa: PLC0415 - as in `link`
+
         arch = target.name
         spelled = self.spelling(target=target, options=options, relocatable=relocatable)
         with private_folder() as folder:
@@ -123,6 +125,8 @@ def _asked(ptxas: str) -> dict[str, str]:
 
 def _wrong(data: bytes, *, relocatable: bool) -> str:
     """What is wrong with an object; empty where it is what was asked for."""
+    from scons_gpu.assemble import cubin  # noqa: PLC0415 - as in `link`
+
     head = cubin.head(data)
     if isinstance(head, str):
         return f"does not read: {head}"

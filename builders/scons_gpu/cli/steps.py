@@ -42,7 +42,8 @@ def source(place: Place, /, *, path: str, arch: str, output: str, **options: Any
         with _worker() as run:
             given.say(run("source", path=_absolute(path), arch=wanted.name, output=_absolute(output))["output"])
         return
-    from scons_gpu.source.clang import ClangOptions, compile_cuda
+    from scons_gpu.source.clang import compile_cuda
+    from scons_gpu.source.options import ClangOptions
     from scons_gpu.toolchain.versions import require
 
     found = given.toolchain(place.store)

@@ -7,12 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import scons_gpu.plan as plans
 from scons_gpu.errors import DamagedError, LinkError
-from scons_gpu.link import bundle, fatbin, image, manifest
-from scons_gpu.link.bundled import Units, link_bundle
-from scons_gpu.link.ptx import PtxPart, merge_ptx
-from scons_gpu.link.twins import ANONYMOUS
+from scons_gpu.scons.later import later
 from scons_gpu.scons.steps import Outcome, Step, assembling
 from scons_gpu.store.files import write_atomic
 from scons_gpu.store.record import Record, Resources
@@ -20,11 +16,17 @@ from scons_gpu.store.record import Record, Resources
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import scons_gpu.plan as plans
+    from scons_gpu.link import bundle, bundled, fatbin, image, manifest, ptx, twins
     from scons_gpu.plan import Part, Plan
     from scons_gpu.scons.modules import Module
     from scons_gpu.scons.units import Recipe
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Tool, Toolchain
+else:
+    bundle, bundled, fatbin = later("scons_gpu.link.bundle"), later("scons_gpu.link.bundled"), later("scons_gpu.link.fatbin")
+    image, manifest, ptx = later("scons_gpu.link.image"), later("scons_gpu.link.manifest"), later("scons_gpu.link.ptx")
+    plans, twins = later("scons_gpu.plan"), later("scons_gpu.link.twins")
 
 __all__ = ["BundleJob", "ImageJob", "ManifestJob", "ModuleNode", "PackJob", "PtxJob"]
 
@@ -180,13 +182,13 @@ class PtxJob(OnePlan):
         """One merge, in plan order."""
         said: list[str] = []
         parts = [ptx_part(part, entries[part.digest][0]) for part in plan.parts]
-        text = merge_ptx(parts, warn=said.append)
+        text = ptx.merge_ptx(parts, warn=said.append)
         return Outcome(output="\n".join(said)), text.encode()
 
 
-def ptx_part(part: Part, path: Path) -> PtxPart:
+def ptx_part(part: Part, path: Path) -> ptx.PtxPart:
     """A part as the merge takes it."""
-    return PtxPart(label=f"{part.readable} of {part.source}", text=path.read_text(encoding="utf-8"), optional=part.role == "table")
+    return ptx.PtxPart(label=f"{part.readable} of {part.source}", text=path.read_text(encoding="utf-8"), optional=part.role == "table")
 
 
 @dataclass(kw_only=True)
@@ -212,13 +214,13 @@ class BundleJob(Linking):
         for recipe, path in self.recipes:
             plan = read_plan(path)
             if plan.units:
-                shared = {part.kernels[0].symbol: ANONYMOUS for part in plan.units if recipe.twin(part)}
-                units.append(Units(plan=plan, files=self.entries(recipe, plan), entries=shared))
+                shared = {part.kernels[0].symbol: twins.ANONYMOUS for part in plan.units if recipe.twin(part)}
+                units.append(bundled.Units(plan=plan, files=self.entries(recipe, plan), entries=shared))
         if not units:
             remove(self.target)
             return Outcome(result="empty")
         archs = [recipe.target.name for recipe, _ in self.recipes]
-        write_atomic(self.target, link_bundle(self.name, units, archs=archs, folder=self.target.parent))
+        write_atomic(self.target, bundled.link_bundle(self.name, units, archs=archs, folder=self.target.parent))
         return Outcome()
 
 
@@ -330,12 +332,13 @@ class ManifestJob(Step):
         """Reads plans, resources and images."""
         built = [entry.built() for entry in self.modules]
         archs = dict.fromkeys(target.name for entry in self.modules for target in entry.module.settings.archs)
-        text = manifest.build_manifest(self.program, archs=list(archs), modules=built, tools=self.tools_used(), folder=self.target.parent)
+        tools = {name: manifest.ToolFact(version=version, identity=identity) for name, (version, identity) in self.tools_used().items()}
+        text = manifest.build_manifest(self.program, archs=list(archs), modules=built, tools=tools, folder=self.target.parent)
         write_atomic(self.target, text)
         return Outcome()
 
-    def tools_used(self) -> dict[str, manifest.ToolFact]:
-        """The tools that took part: one more on the machine changes no byte."""
+    def tools_used(self) -> dict[str, tuple[str, str]]:
+        """Version and identity of the tools that took part: one more on the machine changes no byte."""
         active = [entry.module for entry in self.modules if entry.node is not None]
         real = any(target.real for module in active for target in module.settings.archs)
         linked = any(module.settings.link == "image" for module in active)
@@ -348,5 +351,4 @@ class ManifestJob(Step):
         }
         found = {name: getattr(self.tools, name) for name, part in took_part.items() if part}
         version, _, identity = self.tools.llvm.partition(" ")
-        facts = {name: manifest.ToolFact(version=tool.version, identity=tool.identity) for name, tool in found.items() if tool}
-        return {"llvm": manifest.ToolFact(version=version, identity=identity), **facts}
+        return {"llvm": (version, identity), **{name: (tool.version, tool.identity) for name, tool in found.items() if tool}}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from scons_gpu.scons.session import Session
     from scons_gpu.scons.settings import Settings
-    from scons_gpu.source.clang import ClangOptions
+    from scons_gpu.source.options import ClangOptions
 
 __all__ = ["GpuSource", "Module", "Source", "declare_module", "declare_source", "reach"]
 
@@ -147,11 +147,13 @@ def _hex(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:6]
 
 
+_OURS = str(Path(__file__).resolve().parents[1])
+
+
 def _place() -> str:
     """file:line of the SConscript that is being read."""
     frame = sys._getframe(1)  # noqa: SLF001 - what `traceback` would do, without reading every line
-    ours = str(Path(__file__).resolve().parents[1])
-    while frame.f_back and (frame.f_code.co_filename.startswith(ours) or f"{os.sep}SCons{os.sep}" in frame.f_code.co_filename):
+    while frame.f_back and (frame.f_code.co_filename.startswith(_OURS) or f"{os.sep}SCons{os.sep}" in frame.f_code.co_filename):
         frame = frame.f_back
     return f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno}"
 

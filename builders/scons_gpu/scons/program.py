@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +17,14 @@ from scons_gpu.scons.images import BundleJob, ImageJob, ManifestJob, ModuleNode,
 from scons_gpu.scons.modules import reach
 from scons_gpu.scons.steps import CudaJob, IrJob, PlanJob, SplitJob, note_looking, options_text
 from scons_gpu.scons.units import Recipe
-from scons_gpu.split import index as indexes
+from scons_gpu.split import INDEX_FORMAT
 from scons_gpu.toolchain import versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scons_gpu.assemble.choose import Need
+    from scons_gpu.assemble.provider import Provider
     from scons_gpu.scons.modules import Module, Source
     from scons_gpu.scons.session import Session, Workspace
     from scons_gpu.scons.settings import Settings
@@ -126,7 +127,7 @@ class Chain:
             arch=target.name,
             tool=scons_gpu.__version__,
             headers=self.tools.headers_identity,
-            **dataclasses.asdict(source.options),
+            **vars(source.options),
         )
         job = CudaJob(
             **common,
@@ -144,7 +145,7 @@ class Chain:
         path = self.folder / source.file(target.name, "index.json")
         signature = options_text(
             form=self.form,
-            format=indexes.FORMAT,
+            format=INDEX_FORMAT,
             llvm=self.tools.llvm,
             tool=scons_gpu.__version__,
             bits=os.environ.get("SCONS_GPU_TEST_HASH_BITS", ""),
@@ -163,7 +164,7 @@ class Chain:
             llvm=self.tools.llvm,
             libdevice=self.tools.libdevice.identity if self.tools.libdevice else "",
             tool=scons_gpu.__version__,
-            **dataclasses.asdict(options),
+            **vars(options),
         )
         job = PlanJob(
             **self.common(target, self.module.name, path),
@@ -183,8 +184,8 @@ class Chain:
         kind = "ptx" if ptx or not target.real else "whole" if self.settings.link == "bundle" else "rel"
         provider = None
         if kind != "ptx":
-            needs: list[Need] = ["compile"] if kind == "whole" else ["relocatable", "link"]
-            provider = choose(self.tools, wanted=self.settings.provider, needs=needs, facts=self.workspace.facts).provider
+            needs: tuple[Need, ...] = ("compile",) if kind == "whole" else ("relocatable", "link")
+            provider = _provider(self.tools, self.settings.provider, needs, self.workspace.facts)
         return Recipe(
             workspace=self.workspace,
             env=self.env,
@@ -256,6 +257,12 @@ class Chain:
         return ModuleNode(module=self.module, node=node, path=path, plans=tuple(plans), ptx=ptx)
 
 
+@functools.cache
+def _provider(tools: Toolchain, wanted: str, needs: tuple[Need, ...], facts: Path) -> Provider:
+    """One for all modules, and so one look at what the assembler can do."""
+    return choose(tools, wanted=wanted, needs=needs, facts=facts).provider
+
+
 def pack_signature(fatbinary: Tool, *, archs: Sequence[str]) -> str:
     """All that shapes a fatbin besides its images."""
     return options_text(fatbinary=fatbinary.identity, archs=list(archs), tool=scons_gpu.__version__)
@@ -311,7 +318,7 @@ def _module(env: Any, session: Session, workspace: Workspace, module: Module, ba
 def _manifest_signature(built: Sequence[ModuleNode], job: ManifestJob) -> str:
     modules = [entry.module for entry in built]
     tree = [[module.name, module.bypass, sorted(module.submodule_names)] for module in modules]
-    tools = {name: f"{fact.version} {fact.identity}" for name, fact in job.tools_used().items()}
+    tools = {name: " ".join(fact) for name, fact in job.tools_used().items()}
     return options_text(
         modules=sorted(tree),
         sources={module.name: [[source.stem, source.variant] for source in module.sources] for module in modules},

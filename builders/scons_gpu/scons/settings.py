@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scons_gpu.assemble.provider import AssembleOptions
 from scons_gpu.errors import UsageError
-from scons_gpu.source.clang import ClangOptions
+from scons_gpu.source.options import ClangOptions
 from scons_gpu.toolchain import arch
 
 if TYPE_CHECKING:
@@ -98,6 +97,8 @@ def _check_overrides(overrides: Mapping[str, Any]) -> None:
 
 
 def _no_such(name: str) -> UsageError:
+    import difflib  # noqa: PLC0415 - for a mistake alone
+
     near = difflib.get_close_matches(name, [*VARIABLES, "CPPDEFINES", "CPPPATH"], n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "the variables are listed in docs/modules.md"
     return UsageError(f"there is no variable {name}", hint=hint)

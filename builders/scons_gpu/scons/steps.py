@@ -15,24 +15,27 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import SCons.Errors
 from SCons.Script import GetOption
 
-import scons_gpu.plan as plans
 from scons_gpu.errors import GpuError
 from scons_gpu.scons import _internals
+from scons_gpu.scons.later import later
 from scons_gpu.scons.settings import VARIABLES
-from scons_gpu.source.clang import compile_cuda
-from scons_gpu.split import index as indexes
 from scons_gpu.store.files import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    import scons_gpu.plan as plans
     from scons_gpu.assemble.provider import AssembleOptions
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.scons.modules import Source
     from scons_gpu.scons.session import Workspace
-    from scons_gpu.source.clang import ClangOptions
+    from scons_gpu.source import clang as compiler
+    from scons_gpu.source.options import ClangOptions
+    from scons_gpu.split import index as indexes
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Tool
+else:
+    compiler, indexes, plans = later("scons_gpu.source.clang"), later("scons_gpu.split.index"), later("scons_gpu.plan")
 
 __all__ = ["CudaJob", "IrJob", "Outcome", "PlanJob", "SplitJob", "Step"]
 
@@ -231,7 +234,7 @@ class CudaJob(FromSource):
 
     def work(self, node: Any) -> Outcome:
         """Clang runs as a process of its own."""
-        compiled = compile_cuda(
+        compiled = compiler.compile_cuda(
             self.clang,
             str(node.sources[0].rfile().get_path()),
             target=self.targeted,
@@ -334,7 +337,11 @@ def is_there(path: str) -> bool:
 
 def options_text(**fields: Any) -> str:
     """A signature: one `name = value` line each, in order of name."""
-    return "\n".join(f"{name} = {json.dumps(fields[name], default=str, sort_keys=True)}" for name in sorted(fields))
+    return "\n".join(f"{name} = {_JSON.encode(fields[name])}" for name in sorted(fields))
+
+
+_JSON = json.JSONEncoder(default=str, sort_keys=True)
+"""One for all: `json.dumps` makes an encoder a call, and a null build writes ten signatures a module."""
 
 
 LOOKING_NOTE = "units are decided during the build: -n shows those that the present plans name"

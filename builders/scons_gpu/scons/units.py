@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from scons_gpu.assemble.key import is_twin, unit_key
 from scons_gpu.errors import DamagedError, GpuError, ToolMissingError
-from scons_gpu.plan import refusal
 from scons_gpu.scons import _internals
+from scons_gpu.scons.later import later
 from scons_gpu.scons.steps import Outcome, Step, answered, assembling, lowering
 from scons_gpu.split import digest
 from scons_gpu.split.readable import demangle
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    import scons_gpu.plan as plans
     from scons_gpu.assemble.provider import AssembleOptions, Provider
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.plan import Part
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from scons_gpu.scons.steps import SplitJob
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Toolchain
+else:
+    plans = later("scons_gpu.plan")
 
 __all__ = ["AssembleJob", "LowerJob", "Recipe"]
 
@@ -174,7 +177,7 @@ class LowerJob(UnitJob):
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """In a worker; a slice that the store lost is made again first."""
-        if refused := refusal(self.part):
+        if refused := plans.refusal(self.part):
             raise refused
         store = self.workspace.store
         try:

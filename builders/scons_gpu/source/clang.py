@@ -20,10 +20,11 @@ from scons_gpu.store.files import write_atomic
 from scons_gpu.toolchain.process import private_folder, run
 
 if TYPE_CHECKING:
+    from scons_gpu.source.options import ClangOptions
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Tool
 
-__all__ = ["ClangOptions", "Compiled", "command", "compile_cuda"]
+__all__ = ["Compiled", "command", "compile_cuda"]
 
 # What clang knows; it shapes which launch functions it calls, not which headers it can read.
 _SDK = "12.9"
@@ -31,19 +32,6 @@ _SDK = "12.9"
 _HIDDEN_INPUTS = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "CCC_OVERRIDE_OPTIONS", "CUDA_PATH", "CUDA_HOME", "SDKROOT")
 _FIXED = {"LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"}
 _SYSTEM = (Path("/"), Path("/usr"), Path("/usr/local"))
-
-
-@dataclass(frozen=True)
-class ClangOptions:
-    """What the user sets for a source."""
-
-    cpppath: tuple[str, ...] = ()  # include folders, relative to the top
-    defines: tuple[str, ...] = ()  # "A" or "A=1"
-    flags: tuple[str, ...] = ()  # GPU_CLANGFLAGS, after all others, so that they win
-    fast_math: bool = False  # as nvcc's -use_fast_math: ftz, approximate division, roots and transcendentals
-    ftz: bool = False  # denormal floats count as zero
-    lineinfo: bool = False  # lines for profilers (.loc), no variables
-    debug: bool = False  # full debug information
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     from scons_gpu.split.index import Index
     from scons_gpu.toolchain.arch import Target
 
-__all__ = ["split"]
+__all__ = ["INDEX_FORMAT", "split"]
+
+INDEX_FORMAT = "scons-gpu/index/2"
+"""Format of the index file. It stands here because the graph names it, and reads no index."""
 
 
 def split(text: str, *, source: str, target: Target, form: str, put: Callable[[str], str]) -> Index:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scons_gpu.errors import DamagedError
+from scons_gpu.split import INDEX_FORMAT
 
 __all__ = ["FORMAT", "Export", "Index", "Kernel", "Shared", "State", "Table", "Unit", "from_text", "to_text"]
 
-FORMAT = "scons-gpu/index/2"
+FORMAT = INDEX_FORMAT
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import ToolMissingError, UnsupportedArchError
@@ -34,6 +35,7 @@ def require(toolchain: Toolchain, name: str) -> Tool:
     return tool
 
 
+@lru_cache(maxsize=256)
 def ptx_version(target: Target, *, llvm: str, ptxas: Tool | None) -> int:
     """The newest PTX version that LLVM writes and the assembler reads: 78 is 7.8. An assembler that tells no version counts as old.
 

@@ -1,0 +1,20 @@
+"""What a user sets for one source: what the front end is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["ClangOptions"]
+
+
+@dataclass(frozen=True)
+class ClangOptions:
+    """What the user sets for a source."""
+
+    cpppath: tuple[str, ...] = ()  # include folders, relative to the top
+    defines: tuple[str, ...] = ()  # "A" or "A=1"
+    flags: tuple[str, ...] = ()  # GPU_CLANGFLAGS, after all others, so that they win
+    fast_math: bool = False  # as nvcc's -use_fast_math: ftz, approximate division, roots and transcendentals
+    ftz: bool = False  # denormal floats count as zero
+    lineinfo: bool = False  # lines for profilers (.loc), no variables
+    debug: bool = False  # full debug information
