@@ -24,8 +24,8 @@ def state(name: str, *, private: bool = False, weak: bool = False, content: str 
     return State(symbol=name, name=name, bytes=size, space=space, private=private, weak=weak, content=content)
 
 
-def planned(*found: Index) -> Plan:
-    return plan(found, module="m", arch="sm_90", link="image", key=key)
+def planned(*found: Index, link: str = "image") -> Plan:
+    return plan(found, module="m", arch="sm_90", link=link, key=key)
 
 
 def test_units_stand_in_order_of_their_kernels() -> None:
@@ -48,6 +48,12 @@ def test_s2_a_different_kernel_of_one_name_names_both_sources() -> None:
 def test_d6_a_visible_variable_of_two_sources_names_both() -> None:
     with pytest.raises(RefusedError, match=r"variable x is defined in a\.cu and in b\.cu"):
         planned(index("a.cu", state=(state("x"),), state_slice="s"), index("b.cu", state=(state("x"),), state_slice="s"))
+
+
+def test_d6_in_a_bundle_each_source_keeps_its_own() -> None:
+    made = planned(index("a.cu", unit("f"), state=(state("x"),)), index("b.cu", unit("g"), state=(state("x", size=8),)), link="bundle")
+    assert [(found.symbol, found.source) for found in made.state] == [("x", "a.cu")]
+    assert all(not part.renames and not part.refused for part in made.parts)
 
 
 def test_d6_a_private_variable_of_two_sources_is_two() -> None:
@@ -90,7 +96,7 @@ def test_s8_an_undefined_function_concerns_its_unit_alone() -> None:
     assert refusal(fine) is None
     error = refusal(broken)
     assert isinstance(error, MissingSymbolError)
-    assert "k calls nobody, which nobody defines" in str(error)
+    assert "k uses nobody, which nobody defines" in str(error)
 
 
 def test_s8_a_host_function_has_a_hint() -> None:
@@ -101,9 +107,9 @@ def test_s8_a_host_function_has_a_hint() -> None:
 @pytest.mark.parametrize(
     ("callee", "said", "hint"),
     [
-        ("_Z4lossdi", "calls loss(double, int), which nobody defines", "define it"),
-        ("__cxa_pure_virtual", "calls __cxa_pure_virtual", "give the class's pure virtual functions a body"),
-        ("_ZdlPvm", "calls operator delete(void*, unsigned long)", "#include <new>"),
+        ("_Z4lossdi", "uses loss(double, int), which nobody defines", "define it"),
+        ("__cxa_pure_virtual", "uses __cxa_pure_virtual", "give the class's pure virtual functions a body"),
+        ("_ZdlPvm", "uses operator delete(void*, unsigned long)", "#include <new>"),
     ],
 )
 def test_s8_what_is_missing_is_told_in_the_source_s_words(callee: str, said: str, hint: str) -> None:
@@ -120,6 +126,34 @@ def test_s12_a_function_of_another_source_names_both() -> None:
     assert isinstance(error, RefusedError)
     assert "a.ll" in str(error)
     assert "b.ll" in str(error)
+
+
+def test_g1_a_variable_of_another_source_is_the_links_to_find_in_an_image_only() -> None:
+    found = index("a.cu", unit("k", needs=(("x", "k"),))), index("b.cu", state=(state("x"),), state_slice="s")
+    (fine,) = planned(*found).units
+    (alone,) = planned(found[0]).units
+    (bundled,) = planned(*found, link="bundle").units
+    assert not fine.refused
+    assert isinstance(refusal(alone), MissingSymbolError)
+    assert "which b.cu defines" in str(refusal(bundled))
+    # What one module refuses and another does not is not one node of the graph.
+    assert len({part.digest for part in (fine, alone, bundled)}) == 3
+
+
+def test_a_private_variable_is_nobody_elses() -> None:
+    made = planned(index("a.cu", unit("k", needs=(("x", "k"),))), index("b.cu", state=(state("x", private=True),), state_slice="s"))
+    assert isinstance(refusal(made.units[0]), MissingSymbolError)
+
+
+@pytest.mark.parametrize("weak", [(False, False), (True, True), (False, True), (True, False)])
+def test_s12_a_strong_function_beside_a_weak_one_names_both(weak: tuple[bool, bool]) -> None:
+    found = [index(source, exports=(Export("f", weak=each),)) for source, each in zip(("a.ll", "b.ll"), weak, strict=True)]
+    if weak[0] == weak[1]:
+        planned(*found)
+        return
+    strong, other = ("b.ll", "a.ll") if weak[0] else ("a.ll", "b.ll")
+    with pytest.raises(RefusedError, match=f"function f is defined in {strong}, and may be replaced where it is defined in {other}"):
+        planned(*found)
 
 
 def test_tables_that_no_unit_sees_are_left_out() -> None:
@@ -139,6 +173,7 @@ def test_g7_constants_are_summed_with_the_largest_named(size: int, *, refused: b
     found = index(
         "a.cu", state=(state("small", size=1024, space="constant"), state("large", size=size - 1024, space="constant")), state_slice="s"
     )
+    planned(found, link="bundle")  # its programs have a bank each
     if not refused:
         planned(found)
         return

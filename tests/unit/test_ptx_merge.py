@@ -463,3 +463,11 @@ def test_s13_damaged_ptx_gives_a_clean_error_or_a_module(damage: list[tuple[floa
     with suppress(GpuError):
         merged = merge_ptx([PtxPart("a", text), part("b", kernel("b"))], warn=lambda _: None)
     assert not merged or merged.startswith(".version")
+
+
+def test_s4_a_kernel_that_names_a_kernel_before_and_behind_its_body(tmp_path: Path) -> None:
+    """ptxas takes an entry's prototype behind its body for a second definition."""
+    names = kernel("names", "ld.param.b64 %rd1, [p]; mov.b64 %rd2, target; st.global.b64 [%rd1], %rd2; ret;")
+    naming, named = part("naming", ".visible .entry target(.param .u64 p);", names), part("named", kernel("target"))
+    for parts in ([naming, named], [named, naming]):
+        assert {"names", "target"} <= set(symbols(assemble(merge_ptx(parts), tmp_path)))

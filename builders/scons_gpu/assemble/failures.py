@@ -15,6 +15,7 @@ from scons_gpu.errors import (
     LinkError,
     MissingSymbolError,
     PtxSyntaxError,
+    RefusedError,
     RegisterError,
     SpillError,
     ToolError,
@@ -168,6 +169,22 @@ def _multiple(ended: _Ended, found: re.Match[str]) -> GpuError:
     return LinkError(msg, arch=ended.arch, output=ended.output)
 
 
+def _too_much(ended: _Ended, found: re.Match[str]) -> GpuError:
+    kernel, space, size, limit = found.groups()
+    msg = f"its {int(size, 16)} bytes of {space} memory are more than the {int(limit, 16)} that a kernel can have"
+    hint = "declare the largest array extern and give its size at the launch" if space == "shared" else ""
+    return RefusedError(msg, kernel=_readable(kernel), arch=ended.arch, output=ended.output, hint=hint)
+
+
+def _constants(ended: _Ended, found: re.Match[str]) -> GpuError:
+    size, limit = (int(number, 16) for number in found.groups())
+    sizes = [(int(count or 1) * (int(bits) // 8), name) for bits, name, count in _CONSTANT.findall(ended.ptx)]
+    largest = [f"{size:8d} bytes  {name}" for size, name in sorted(sizes, reverse=True)[:5]]
+    msg = f"its {size} bytes of constants do not fit into the {limit} of a program"
+    hint = "move the largest into __device__ memory"
+    return RefusedError(msg, kernel=_kernel(ended), arch=ended.arch, output="\n".join((ended.output.rstrip(), *largest)), hint=hint)
+
+
 def _mismatch(ended: _Ended, found: re.Match[str]) -> GpuError:
     return LinkError(f"{found.group(1)} is for another architecture than {ended.arch}", arch=ended.arch, output=ended.output)
 
@@ -176,6 +193,7 @@ def _syntax(ended: _Ended, _: re.Match[str]) -> GpuError:
     return PtxSyntaxError(f"{ended.tool} does not accept the PTX", kernel=_kernel(ended), arch=ended.arch, output=ended.output)
 
 
+_CONSTANT = re.compile(r"^[^\n;{/]*\.const\s+(?:\.align\s+\d+\s+)?\.[bsuf](\d+)\s+([\w$]+)(?:\[(\d+)\])?", re.MULTILINE)
 _OPENED = re.compile(r"\.entry\s+([\w$]+)|\.func\b")
 _REQUIRES = re.compile(r"(?:Feature|Instruction|Modifier) '([^']+)'[^\n]*? requires \.target (sm_\w+(?: or higher)?)")
 _NOT_ON = re.compile(r"(?:Feature|Instruction|Modifier) '([^']+)'[^\n]*? not supported on \.target")
@@ -195,6 +213,11 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[_Ended, re.Match[str]], GpuError]
     (re.compile(r"[Rr]egisters? allocation failed|too many registers|[Uu]nable to allocate registers"), _registers),
     (_UNDEFINED, _undefined),
     (re.compile(r"Multiple definition of '([^']+)'"), _multiple),
+    (
+        re.compile(r"Entry function '([^']+)' uses too much (shared|local|parameter) (?:data|space) \(0x(\w+) bytes, 0x(\w+) max\)"),
+        _too_much,
+    ),
+    (re.compile(r"too much global constant data \(0x(\w+) bytes, 0x(\w+) max\)"), _constants),
     (re.compile(r"Input file '([^']+)' arch does not match target"), _mismatch),
     (re.compile(r"Parsing error|Ptx assembly aborted due to errors|Missing \.version directive"), _syntax),
 )

@@ -31,6 +31,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr
 _SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
 _BINDINGS: dict[int, Binding] = {0: "local", 1: "global", 2: "weak"}
 _OBJECT, _FUNCTION, _CUDA_OBJECT = 1, 2, 13  # STT_OBJECT, STT_FUNC; 13 is what ptxas writes into relocatable objects
+_REFERENCES = (10, 11, 12)  # STT_CUDA_TEXTURE, _SAMPLER, _SURFACE: never in a section, whoever declares them
 _ENTRY = 0x10  # st_other: a kernel
 _SPACES: dict[int, Space] = {0x20: "global", 0x40: "shared", 0x60: "local", 0x80: "constant"}  # st_other of CUDA objects
 _INTERNAL = 1  # STV_INTERNAL: parameters, as `_param`
@@ -197,11 +198,19 @@ def _symbol_entries(file: _File) -> Iterator[tuple[str, tuple[int, ...]]]:
 def _symbol(name: str, entry: tuple[int, ...], sections: list[_Section]) -> Symbol | None:
     _, info, other, index, _, size = entry
     kind, binding = info & 0xF, _BINDINGS.get(info >> 4)
-    if not name or binding is None or kind not in (_OBJECT, _FUNCTION, _CUDA_OBJECT) or other & 3 == _INTERNAL or name.startswith(_TOOLS):
+    if (
+        not name
+        or binding is None
+        or kind not in (_OBJECT, _FUNCTION, _CUDA_OBJECT, *_REFERENCES)
+        or other & 3 == _INTERNAL
+        or name.startswith(_TOOLS)
+    ):
         return None
     defined = index != _UNDEFINED
     if kind == _FUNCTION:
         return Symbol(name, kind="kernel" if other & _ENTRY else "function", space="", bytes=size, binding=binding, defined=defined)
+    if kind in _REFERENCES:  # the driver finds them by name; nvlink takes all of one name for one
+        return Symbol(name, kind="variable", space="global", bytes=size, binding=binding, defined=True)
     place = sections[index].name if defined and index < len(sections) else ""
     return Symbol(name, kind="variable", space=_space(other, place), bytes=size, binding=binding, defined=defined)
 

@@ -27,6 +27,8 @@ __all__ = ["Image", "check_image", "link_image", "spelled"]
 _NO_PTX_NAME = re.compile(r"[.@]")
 _FULL_BANK = re.compile(r"too much global constant data")  # nvlink and ptxas 13.5
 _SHOWN = 5
+_STATIC_SHARED = 48 * 1024
+"""Bytes of shared memory that a kernel can declare; more is asked for at its launch (CUDA C++ Programming Guide)."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ def _object(plan: Plan, part: Part, objects: Mapping[str, Path], check: Callable
         read = elf.read(data, path=_subject(part))
         _check_arch(part, data, target=Target(plan.arch, real=True))
         _check_object(part, read)
+        _check_shared(part, read)
     except GpuError as error:
         raise error.at(kernel=kernel, source=part.source) from None
     return _Object(part=part, path=path, read=read)
@@ -139,6 +142,17 @@ def _check_object(part: Part, read: elf.Cubin) -> None:
     if lacks or kernels - wanted:
         msg = f"{_subject(part)} is that of something else: it {'lacks ' + lacks[0] if lacks else 'holds ' + min(kernels - wanted)}"
         raise LinkError(msg, hint="remove it from the store; the next build makes it anew")
+
+
+def _check_shared(part: Part, read: elf.Cubin) -> None:
+    """What one kernel's object defines of shared memory is what the kernel takes. Of several, the linker knows who takes what."""
+    sizes = [(-symbol.bytes, symbol.name) for symbol in read.symbols if symbol.space == "shared" and symbol.defined]
+    total = -sum(size for size, _ in sizes)
+    if total <= _STATIC_SHARED or len(part.kernels) != 1:
+        return
+    largest = "\n".join(f"{-size:8d} bytes  {name}" for size, name in sorted(sizes)[:_SHOWN])
+    msg = f"its {total} bytes of __shared__ variables are more than the {_STATIC_SHARED} that a kernel can have"
+    raise RefusedError(msg, output=largest, hint="declare the largest array extern and give its size at the launch")
 
 
 def _subject(part: Part) -> str:

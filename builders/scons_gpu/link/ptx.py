@@ -258,6 +258,8 @@ class _Merged:
     shared: Mapping[str, str]
     files: dict[str, int] = field(default_factory=dict)
     declared: dict[str, _Declared] = field(default_factory=dict)
+    standing: set[str] = field(default_factory=set)
+    """Labels of the parts that are in it."""
 
     def part(self, part: _Read) -> Iterator[str]:
         """The statements of `part` that stay, as they read in the merged module."""
@@ -265,8 +267,9 @@ class _Merged:
         rewrite = _Rewriter(part, numbers)
         for statement in part.module.statements:
             text = self._kept(part, statement)
-            if text and self._is_new(part, statement, text):
+            if text and self._is_new(part, statement, text) and not self._stands(part, statement):
                 yield rewrite(text)
+        self.standing.add(part.label)
 
     def _kept(self, part: _Read, statement: Statement) -> str:
         """What becomes of one statement; empty where it goes."""
@@ -285,6 +288,13 @@ class _Merged:
         # A function may be called before its body stands; a variable's definition stands already.
         linkage = definition.statement.linkage or "visible"
         return statement.text.replace(".extern", f".{linkage}", 1) if statement.kind == "prototype" else ""
+
+    def _stands(self, part: _Read, statement: Statement) -> bool:
+        """Whether this is a prototype whose body stands already: ptxas takes an entry's for a second body."""
+        if statement.kind != "prototype":
+            return False
+        definition = self.definitions.get(part.locals.get(statement.names[0], statement.names[0]))
+        return definition is not None and definition.part.label in self.standing
 
     def _is_new(self, part: _Read, statement: Statement, text: str) -> bool:
         """Whether a declaration does not stand already; definitions always are new."""

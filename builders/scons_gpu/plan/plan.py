@@ -16,7 +16,7 @@ from scons_gpu.split import digest
 from scons_gpu.split.readable import demangle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from scons_gpu.split.index import Index, Kernel, State, Unit
 
@@ -41,6 +41,14 @@ class Key(Protocol):
 
     def __call__(self, slice_name: str, *, libdevice: bool, renames: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
         """As (field, value), sorted by field."""
+
+
+@dataclass(frozen=True)
+class _Owners:
+    """Who defines what, for the sources that do not: symbol → source."""
+
+    functions: Mapping[str, str]
+    variables: Mapping[str, str]
 
 
 @dataclass
@@ -69,12 +77,14 @@ def plan(indexes: Sequence[Index], *, module: str, arch: str, link: str, key: Ke
     """The plan of one module for one architecture. Raises RefusedError, with both sources named, for what clashes."""
     draft = _Draft(link=link, key=key)
     owners = {export.symbol: index.source for index in reversed(indexes) for export in index.exports}
+    variables = {state.symbol: index.source for index in reversed(indexes) for state in index.state if not state.private}
     try:
+        _check_strengths(indexes)
         for index in indexes:
             renames = _add_state(draft, index)
             _add_tables(draft, index)
             for unit in index.units:
-                _add_unit(draft, unit, index=index, owners=owners, renames=renames)
+                _add_unit(draft, unit, index=index, owners=_Owners(owners, variables), renames=renames)
         _check_constants(draft)
     except GpuError as error:
         raise error.at(module=module, arch=arch) from None
@@ -109,7 +119,7 @@ def _add_state(draft: _Draft, index: Index) -> dict[str, str]:
     defines = []
     for state in index.state:
         symbol = state.symbol
-        if symbol in draft.state:
+        if symbol in draft.state and draft.link != "bundle":  # in a bundle each source keeps its own
             other, source = draft.state[symbol]
             if state.private:
                 symbol = _free(state.symbol, draft.state)
@@ -160,9 +170,11 @@ def _add_tables(draft: _Draft, index: Index) -> None:
         )
 
 
-def _add_unit(draft: _Draft, unit: Unit, *, index: Index, owners: dict[str, str], renames: dict[str, str]) -> None:
+def _add_unit(draft: _Draft, unit: Unit, *, index: Index, owners: _Owners, renames: dict[str, str]) -> None:
     pairs = tuple(sorted((old, new) for old, new in renames.items() if old in unit.state))
     fields = draft.key(unit.slice, libdevice=unit.libdevice, renames=pairs)
+    if refused := _needs(unit, index=index, owners=owners, link=draft.link):
+        fields = tuple(sorted((*fields, ("refused", refused))))  # another module may have what this one lacks
     name = draft.name(fields)
     part = Part(
         digest=name,
@@ -177,7 +189,7 @@ def _add_unit(draft: _Draft, unit: Unit, *, index: Index, owners: dict[str, str]
         renames=pairs,
         uses=tuple(sorted({*(renames.get(symbol, symbol) for symbol in unit.state), *unit.tables})),
         libdevice=unit.libdevice,
-        refused=_needs(unit, index=index, owners=owners),
+        refused=refused,
     )
     for kernel in unit.kernels:
         other = draft.kernels.setdefault(kernel.symbol, part)
@@ -205,22 +217,39 @@ def _clash(kernel: Kernel, first: str, second: str) -> RefusedError:
     )
 
 
-def _needs(unit: Unit, *, index: Index, owners: dict[str, str]) -> str:
-    """The refusal of a unit that calls what its source does not define, as JSON; empty where it calls nothing such."""
-    for callee, caller in unit.needs:
-        called = f"{demangle(caller)} calls {demangle(callee)}"
-        where = {"kernel": unit.kernels[0].readable, "source": index.source}
-        if owner := owners.get(callee):
-            error: GpuError = RefusedError(
-                f"{called}, which {owner} defines",
-                hint=f"calls between the sources of a module are not resolved: include {demangle(callee)} in {index.source}",
-                **where,
-            )
+def _needs(unit: Unit, *, index: Index, owners: _Owners, link: str) -> str:
+    """The refusal of a unit that uses what its source does not define, as JSON; empty where there is nothing such.
+
+    A variable that another source of an image defines is the link's to find.
+    """
+    for symbol, user in unit.needs:
+        source, name = index.source, demangle(symbol)
+        what = f"{demangle(user)} uses {name}, which"
+        if symbol in owners.variables and link != "bundle":
+            continue
+        if owner := owners.functions.get(symbol):
+            hint = f"calls between the sources of a module are not resolved: include {name} in {source}"
+            error: GpuError = RefusedError(f"{what} {owner} defines", hint=hint)
+        elif owner := owners.variables.get(symbol):
+            hint = "kernels of a bundle share no memory with those of another source: link an image, or join the sources"
+            error = RefusedError(f"{what} {owner} defines", hint=hint)
         else:
-            hint = HOST_FUNCTIONS.get(callee, "define it in this source, or remove the call")
-            error = MissingSymbolError(f"{called}, which nobody defines", hint=hint, **where)
-        return json.dumps(error.to_json(), sort_keys=True)
+            hint = HOST_FUNCTIONS.get(symbol, "define it in this source, or remove what uses it")
+            error = MissingSymbolError(f"{what} nobody defines", hint=hint)
+        return json.dumps(error.at(kernel=unit.kernels[0].readable, source=source).to_json(), sort_keys=True)
     return ""
+
+
+def _check_strengths(indexes: Sequence[Index]) -> None:
+    """A strong definition beside a weak one: a linker takes the strong one for both sources, units each take their own."""
+    found: dict[str, tuple[bool, str]] = {}
+    for index in indexes:
+        for export in index.exports:
+            weak, source = found.setdefault(export.symbol, (export.weak, index.source))
+            if weak != export.weak:
+                first, second = (source, index.source) if export.weak else (index.source, source)
+                msg = f"function {export.symbol} is defined in {first}, and may be replaced where it is defined in {second}"
+                raise RefusedError(msg, hint="make it static in one of them, rename it, or put the sources into two modules")
 
 
 def _used_tables(units: Iterable[Part], others: dict[str, Part]) -> set[str]:
@@ -229,6 +258,8 @@ def _used_tables(units: Iterable[Part], others: dict[str, Part]) -> set[str]:
 
 def _check_constants(draft: _Draft) -> None:
     """State stays, whoever reads it, so its sum is certain. What tables leave is known once units are assembled."""
+    if draft.link == "bundle":  # each unit has a bank of its own, and its assembler counts
+        return
     sizes = Counter({symbol: state.bytes for symbol, (state, _) in draft.state.items() if state.space == "constant"})
     if sizes.total() <= CONSTANT_BANK:
         return

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PTX_NAME", "CompileUnit", "Declaration", "Function", "Module", "Variable"]
 
-PTX_NAME = re.compile(r"@(?:[A-Za-z][\w$]*|[_$%][\w$]+)", re.ASCII)
+PTX_NAME = re.compile(r"@(\"?)(?:[A-Za-z][\w$]*|[_$%][\w$]+)\1", re.ASCII)
 """What PTX can spell. Names of what stays inside a unit are mended by LLVM; on any other it aborts, or ptxas does not read it."""
 
 LOCAL_LINKAGE = ("private", "internal")
