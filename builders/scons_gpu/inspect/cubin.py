@@ -1,6 +1,8 @@
 """What `compare` reads from a cubin: kernels with what the loader is told of them, machine code, and what addresses in it stand for.
 
 Section and attribute names are those that `cuobjdump -elf` prints; attribute numbers were read off the same output beside the raw bytes.
+A second reader on purpose: `compare` is to find what link/elf.py reads wrongly, so it does not ask that. assemble/cubin.py, under it,
+reads the head alone.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import shlex
 import threading
@@ -19,6 +18,7 @@ from scons_gpu.errors import GpuError
 from scons_gpu.scons import _internals
 from scons_gpu.scons.later import later
 from scons_gpu.scons.settings import VARIABLES
+from scons_gpu.source.shadows import asked_for, folders, named_files, shadows
 from scons_gpu.store.files import write_atomic
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class CudaJob(FromSource):
 
     @property
     def depfile(self) -> Path:
-        """What clang read, a path a line."""
+        """What clang read, a path a line, and behind a question mark what it was asked to look for."""
         return self.target.with_name(self.target.name + ".d")
 
     def command(self) -> list[str]:
@@ -217,20 +217,14 @@ class CudaJob(FromSource):
     def dependencies(self) -> Sequence[str]:
         """What clang read the last time, and what has come since that would be found before it."""
         try:
-            read = [line for line in self.depfile.read_text(encoding="utf-8").splitlines() if line]
+            lines = [line for line in self.depfile.read_text(encoding="utf-8").splitlines() if line]
         except OSError:
             return ()
-        return [*read, *self._shadows(read)]
-
-    def _shadows(self, read: Sequence[str]) -> list[str]:
-        """Headers that stand in an earlier include folder under the name of one that was read."""
-        known = set(read)
-        found: dict[str, None] = {}
-        for place, folder in enumerate(self.options.cpppath):
-            names = [path[len(folder) + 1 :] for path in read if path.startswith(folder + "/")] if place else ()
-            for earlier in self.options.cpppath[:place]:
-                found.update(dict.fromkeys(path for name in names if (path := f"{earlier}/{name}") not in known and is_there(path)))
-        return list(found)
+        read = [line for line in lines if line[0] != "?"]
+        asked = [line[1:] for line in lines if line[0] == "?"]
+        search = folders(self.options.cpppath, self.options.flags)
+        named = [path for path in named_files(self.options.flags) if path not in read]
+        return [*read, *named, *shadows(str(self.source.node.rfile().get_path()), read, asked, search=search)]
 
     def work(self, node: Any) -> Outcome:
         """Clang runs as a process of its own."""
@@ -244,7 +238,9 @@ class CudaJob(FromSource):
             top=self.top,
         )
         own = {str(node.sources[0].rfile().get_path()), str(node.sources[0].rfile().get_abspath())}
-        write_atomic(self.depfile, "".join(f"{path}\n" for path in compiled.dependencies if path not in own))
+        read = [path for path in compiled.dependencies if path not in own]
+        asked = asked_for([str(node.sources[0].rfile().get_path()), *read], top=self.top)
+        write_atomic(self.depfile, "".join(f"{line}\n" for line in (*read, *(f"?{name}" for name in asked))))
         return Outcome(output=compiled.output, cpu=compiled.cpu, peak_kib=compiled.peak_kib)
 
 
@@ -327,12 +323,6 @@ def assembling(options: AssembleOptions) -> list[str]:
     """How units are assembled, as `scons-gpu` takes it."""
     registers = [] if options.maxrregcount is None else ["--maxrregcount", str(options.maxrregcount)]
     return ["--opt", str(options.opt), *registers, *(f"--flag={flag}" for flag in options.flags), *switches(options)]
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def is_there(path: str) -> bool:
-    """Whether a file is there: asked once for all sources of a build."""
-    return Path(path).is_file()
 
 
 def options_text(**fields: Any) -> str:
