@@ -227,7 +227,8 @@ class CudaJob(FromSource):
         return [*read, *named, *shadows(str(self.source.node.rfile().get_path()), read, asked, search=search)]
 
     def work(self, node: Any) -> Outcome:
-        """Clang runs as a process of its own."""
+        """Clang runs as a process of its own. What splits its IR loads LLVM meanwhile."""
+        self.workspace.session.pool.prepare()
         compiled = compiler.compile_cuda(
             self.clang,
             str(node.sources[0].rfile().get_path()),
