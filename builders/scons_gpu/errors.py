@@ -74,7 +74,9 @@ class GpuError(Exception):
         else:
             subject = f"module {place}" if place else ""
         inside = ", ".join(part for part in (f"module {self.module}" if far else "", self.arch) if part)
-        return " ".join(part for part in (subject, f"({inside})" if inside else "") if part)
+        if not subject:
+            return inside
+        return f"{subject} ({inside})" if inside else subject
 
     def __str__(self) -> str:
         where = self._where()

@@ -108,10 +108,10 @@ def test_stats_shows_the_last_build_or_the_one_asked_for(tmp_path: Path) -> None
         log.write(type="start", looking=False)
         log.write(type="end", ok=True, kernels=kernels, references=kernels, unique=2)
     assert json.loads(run("--store", tmp_path, "stats", "--json").output)["kernels"] == 5
-    older = json.loads(run("--store", tmp_path, "--build", "b1", "stats", "--json").output)
+    older = json.loads(run("--store", tmp_path, "stats", "--build", "b1", "--json").output)
     assert (older["schema"], older["build"], older["kernels"], older["shared"]) == (1, "b1", 3, 1)
     assert "kernels" in run("--store", tmp_path, "stats").output
-    missing = run("--store", tmp_path, "--build", "b9", "stats")
+    missing = run("--store", tmp_path, "stats", "--build", "b9")
     assert (missing.exit_code, "b9" in missing.stderr) == (2, True)
 
 
@@ -149,6 +149,8 @@ def test_a_module_is_built_step_by_step(tmp_path: Path, monkeypatch: pytest.Monk
     for step in steps:
         result = run(*step)
         assert (result.exit_code, result.output) == (0, "")
+    other = run("plan", "k.index.json", "--arch", "sm_80", "-o", "sm_80.plan.json")
+    assert (other.exit_code, "k.index.json: was made for sm_90, and the plan is for sm_80" in other.stderr) == (2, True)
     plan = json.loads(Path("sm_90.plan.json").read_text())
     assert [kernel["symbol"] for part in plan["parts"] for kernel in part["kernels"]] == ["one", "two"]
     unit = plan["parts"][0]["slice"]
@@ -158,6 +160,7 @@ def test_a_module_is_built_step_by_step(tmp_path: Path, monkeypatch: pytest.Monk
     assert run("lower", slices[0], "--arch", "sm_90", "-o", "again.ptx").exit_code == 0
     assert Path("again.ptx").read_bytes() == Path("one.ptx").read_bytes()
     assert run("assemble", "one.ptx", "--whole", "-o", "sm_90.cubin").exit_code == 0
+    assert "error: one.ptx (sm_80): the PTX is" in run("assemble", "one.ptx", "--arch", "sm_80", "-o", "x.cubin").stderr
     assert run("pack", "sm_90.cubin", "-o", "m.fatbin").exit_code == 0
     assert Path("m.fatbin").stat().st_size > 0
     missing = run("link", "sm_90.plan.json", "-o", "image.cubin")

@@ -322,6 +322,8 @@ def test_one_kernel_can_be_asked_for(project: Project) -> None:
     assert [one.kernel for one in project.report(kernel="scale").kernels] == ["scale"]
     with pytest.raises(UsageError, match="has no sm_80"):
         project.report(arch="sm_80")
+    with pytest.raises(UsageError, match=r"no kernel is called sclae(?s:.*)did you mean scale"):
+        project.report(kernel="sclae")
 
 
 def test_what_is_no_manifest_is_a_usage_error(tmp_path: Path, tools: Tools) -> None:
@@ -458,3 +460,36 @@ def test_s4_functions_behind_pointers_are_compared_too(project: Project) -> None
     project.source(THROUGH_A_TABLE)
     assert project.bundled(k=THROUGH_A_TABLE).classes() == {"k": "identical"}
     assert project.bundled(k=THROUGH_A_TABLE.replace("%n, 5", "%n, 7")).classes() == {"k": "different"}
+
+
+RECURSIVE = """
+define internal i32 @down(i32 %n) noinline {
+  %end = icmp slt i32 %n, 1
+  br i1 %end, label %out, label %in
+in:
+  %m = sub i32 %n, 2
+  %a = call i32 @down(i32 %m)
+  %o = sub i32 %n, 3
+  %b = call i32 @down(i32 %o)
+  %s = xor i32 %a, %b
+  br label %out
+out:
+  %r = phi i32 [ 1, %0 ], [ %s, %in ]
+  ret i32 %r
+}
+define ptx_kernel void @k(ptr addrspace(1) %x) {
+  %v = load i32, ptr addrspace(1) %x
+  %w = call i32 @down(i32 %v)
+  store i32 %w, ptr addrspace(1) %x
+  ret void
+}
+"""
+
+
+def test_a_stack_that_nobody_knows_is_no_difference(project: Project) -> None:
+    """With recursion the assembler writes 0xFFFFFFFF, the linker 0."""
+    project.source(RECURSIVE)
+    (one,) = project.image(RECURSIVE, kernels=("k",)).report().kernels
+    assert one.verdict.undivided is not None
+    assert one.verdict.undivided.stack_bytes is None
+    assert one.verdict.kind in {"identical", "other schedule"}

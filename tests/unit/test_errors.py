@@ -27,7 +27,7 @@ PARTS = ("kernel", "module", "source", "arch", "output", "hint")
         ({"module": "then", "arch": "sm_90"}, "module then (sm_90): it broke"),
         ({"module": "then", "source": "a.cu"}, "then/a.cu: it broke"),
         ({"source": "a.cu", "arch": "sm_90"}, "a.cu (sm_90): it broke"),
-        ({"arch": "sm_90"}, "(sm_90): it broke"),
+        ({"arch": "sm_90"}, "sm_90: it broke"),
     ],
 )
 def test_a_message_says_which_kernel_of_which_module_and_source(context: dict[str, str], message: str) -> None:

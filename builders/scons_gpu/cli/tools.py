@@ -27,6 +27,7 @@ __all__ = ["arch", "as_json", "assemble_options", "assembling", "lower_options",
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
+_providers = click.Choice(["auto", "ptxas"])
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 output = click.option("-o", "--output", required=True, type=click.Path(dir_okay=False), help="The file to write.", metavar="FILE")
 
@@ -49,7 +50,7 @@ def lowering(command: F) -> F:
 def assembling(command: F) -> F:
     """The options that shape objects."""
     command = click.option("--flag", "flags", multiple=True, help="A further option for the assembler.", metavar="FLAG")(command)
-    command = click.option("--provider", type=click.Choice(["auto", "ptxas"]), default="auto", show_default=True, help="Which assembler.")(command)
+    command = click.option("--provider", type=_providers, default="auto", show_default=True, help="Which assembler.")(command)
     command = click.option("--fail-on-spill", is_flag=True, help="A kernel that spills registers is an error.")(command)
     command = click.option("--maxrregcount", type=int, help="Upper limit of registers per thread.", metavar="N")(command)
     command = click.option("--lineinfo", is_flag=True, help="Make line tables.")(command)

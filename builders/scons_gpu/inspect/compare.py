@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import re
@@ -137,7 +138,17 @@ def compare(  # noqa: PLR0913 - what to compare, how far, and what is known of i
             compared += _compare_module(module, wanted, reference=reference, all_wanted=not kernel)
         except GpuError as error:
             raise error.at(module=module.name, arch=module.arch) from None
+    if kernel and not compared:
+        raise _no_kernel(data, manifest, kernel, arch=arch)
     return Report(program=str(data.get("program", "")), kernels=tuple(compared), notes=tuple(notes))
+
+
+def _no_kernel(data: dict[str, Any], manifest: Path, name: str, *, arch: str) -> UsageError:
+    """Nothing that was compared is no proof of anything."""
+    readable = {str(one.get("readable", symbol)) for module in data["modules"].values() for symbol, one in module["kernels"].items()}
+    near = difflib.get_close_matches(name, sorted({one.partition("(")[0] for one in readable}), n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"scons-gpu kernels {manifest} lists them"
+    return UsageError(f"{manifest}: no kernel is called {name}{f' for {arch}' if arch else ''}, or has that in its name", hint=hint)
 
 
 def _read(path: Path) -> dict[str, Any]:

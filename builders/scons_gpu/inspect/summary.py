@@ -16,7 +16,7 @@ def summary(stats: Stats) -> str:
     `current` are the units of images that did not have to be linked.
     """
     units = f"units {stats.references}"
-    if not (stats.needed or stats.failed or stats.linked):
+    if stats.did_nothing:
         return f"{units}: nothing to do"
     # After a failure nobody knows how many units there would have been.
     current = 0 if stats.failed else max(0, stats.unique - stats.needed)

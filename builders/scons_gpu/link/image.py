@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scons_gpu.assemble import cubin
@@ -40,7 +40,9 @@ class Image:
     """What the linker said."""
     used: tuple[str, ...]
     """Digests of the parts that are in it, in link order: tables that nothing asked for are not."""
-    seconds: float = 0.0
+    seconds: float = field(default=0.0, compare=False)
+    cpu: float = field(default=0.0, compare=False)
+    peak_kib: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,14 @@ def link_image(
         check_image(plan, linked.data)
     except GpuError as error:
         raise error.at(module=plan.module, arch=plan.arch) from None
-    return Image(data=linked.data, output=linked.output, used=tuple(each.part.digest for each in taken), seconds=linked.seconds)
+    return Image(
+        data=linked.data,
+        output=linked.output,
+        used=tuple(each.part.digest for each in taken),
+        seconds=linked.seconds,
+        cpu=linked.cpu,
+        peak_kib=linked.peak_kib,
+    )
 
 
 def check_image(plan: Plan, data: bytes) -> None:

@@ -171,7 +171,7 @@ class ImageJob(OnePlan):
         if linked is None:
             msg = "there is nothing to link"
             raise LinkError(msg)
-        return Outcome(output=linked.output), linked.data
+        return Outcome(output=linked.output, cpu=linked.cpu, peak_kib=linked.peak_kib), linked.data
 
 
 @dataclass(kw_only=True)

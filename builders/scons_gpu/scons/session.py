@@ -92,11 +92,14 @@ class Session:
         self._workspaces: dict[tuple[Path, ...], Workspace] = {}
         self._toolchains: dict[tuple[str, ...], Toolchain] = {}
         self._said: set[str] = set()
+        self._pool: Pool | None = None
 
-    @functools.cached_property
+    @property
     def pool(self) -> Pool:
-        """The workers; the first is started by the first task."""
-        return Pool()
+        """The workers; the first is started by the first task. Jobs of several threads ask for it at once."""
+        with self.lock:
+            self._pool = self._pool or Pool()
+            return self._pool
 
     def workspace(self, roots: Sequence[Path], *, fallback: Path) -> Workspace:
         """The store of these roots. A first root that cannot be written is only read, and `fallback` is written."""
@@ -152,8 +155,8 @@ class Session:
 
     def finish(self) -> None:
         """Closes the log and says what was done. Runs when SCons is through, whatever came before."""
-        if "pool" in self.__dict__:
-            self.pool.close()
+        if self._pool:
+            self._pool.close()
         if _internals.looking():
             return
         for workspace in self._workspaces.values():
@@ -186,8 +189,10 @@ class Session:
             counts.save_times(workspace.store.root, {**workspace.times, **workspace.spent})
             for program, paths in workspace.plans.items():
                 remember(workspace.store.root, self.build, program=program, names=counts.names(paths))
-        if not _internals.silent():
-            sys.stdout.write(summary(stats(workspace.log.written, build=self.build)) + "\n")
+        counted = stats(workspace.log.written, build=self.build)
+        # A run that another's mistake ended, in an SConscript or for want of a source, may have come to nothing of ours.
+        if not (_internals.silent() or (_internals.failed() and counted.did_nothing)):
+            sys.stdout.write(summary(counted) + "\n")
             sys.stdout.flush()
 
     def _repeat_failures(self) -> None:

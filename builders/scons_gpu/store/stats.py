@@ -49,6 +49,11 @@ class Stats:
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
     """By stage, child processes included."""
 
+    @property
+    def did_nothing(self) -> bool:
+        """Whether no unit was due, no image was made and nothing failed."""
+        return not (self.needed or self.failed or self.linked)
+
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""
         return {"schema": SCHEMA, **dataclasses.asdict(self)}
