@@ -31,6 +31,7 @@ _SUFFIX = re.compile(r"(?:\.|_\$_|\$)[0-9a-f]{16}(?:(?:\.|_\$_)\d+)?$")
 _MAX_THREADS, _REQNTID, _FRAME_SIZE, _MIN_STACK_SIZE, _KPARAM_INFO = 0x05, 0x10, 0x11, 0x12, 0x17
 _CBANK_PARAM_SIZE, _MAXREG_COUNT, _REGCOUNT = 0x19, 0x1B, 0x2F
 _NUM_BARRIERS, _CTA_PER_CLUSTER, _EXPLICIT_CLUSTER, _MAX_CLUSTER_RANK = 0x4C, 0x3D, 0x3E, 0x3F
+_UNKNOWN = 0xFFFFFFFF
 _CONTRACT = {
     _MAX_THREADS: "max threads",
     _REQNTID: "required threads",
@@ -65,8 +66,8 @@ class Resources:
     """What a kernel takes of the machine."""
 
     registers: int
-    stack: int
-    """Bytes per thread."""
+    stack: int | None
+    """Bytes per thread; None where the assembler could not tell, as with recursion."""
     shared: int
     """Static, in bytes, without what the system reserves."""
     barriers: int
@@ -208,9 +209,10 @@ class Cubin:
             if number in {_REGCOUNT, _FRAME_SIZE, _MIN_STACK_SIZE} and struct.unpack_from("<I", value)[0] == index:
                 whole[number] = struct.unpack_from("<I", value, 4)[0]
         own = dict(self._info(f".nv.info.{name}"))
+        stack = max(whole.get(_FRAME_SIZE, 0), whole.get(_MIN_STACK_SIZE, 0))
         return Resources(
             registers=whole.get(_REGCOUNT, -1),
-            stack=max(whole.get(_FRAME_SIZE, 0), whole.get(_MIN_STACK_SIZE, 0)),
+            stack=None if stack == _UNKNOWN else stack,
             shared=max(0, self._sizes.get(f".nv.shared.{name}", 0) - self._reserved),
             barriers=int.from_bytes(own.get(_NUM_BARRIERS, b"\0"), "little"),
         )

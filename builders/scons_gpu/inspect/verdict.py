@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from scons_gpu.inspect.sass import DIFFERENT, IDENTICAL, relate, same_work
@@ -29,7 +29,7 @@ class Figures:
     """One kernel on one side."""
 
     registers: int
-    stack_bytes: int
+    stack_bytes: int | None
     shared_bytes: int
     barriers: int
     instructions: int
@@ -105,7 +105,7 @@ class Judge:
             return None
         seen = f"as in an undivided build in which {', '.join(self.private)} can be seen"
         whole = self._exposed.whole.cubin.resources(symbol)
-        grew = kind == OTHER and _grew(whole, built.program.cubin.resources(built.entry))
+        grew = kind == OTHER and _grew(*_known(whole, built.program.cubin.resources(built.entry)))
         return (OTHER if grew else EXPOSED), "; ".join(part for part in (seen, cause) if part)
 
     def _classify(self, reference: Reference, symbol: str, built: Built) -> tuple[str, str]:
@@ -114,7 +114,7 @@ class Judge:
         promised = whole.cubin.contract(symbol).differs(built.program.cubin.contract(built.entry))
         if promised:
             return OTHER, f"{UNEXPLAINED}: promised otherwise ({', '.join(promised)})"
-        mine, theirs = whole.cubin.resources(symbol), built.program.cubin.resources(built.entry)
+        mine, theirs = _known(whole.cubin.resources(symbol), built.program.cubin.resources(built.entry))
         relation = self._relate(reference, whole, symbol, built)
         if relation != DIFFERENT and mine == theirs:
             return (SAME, "") if relation == IDENTICAL else (PLACEMENT, "constants lie elsewhere, and hold the same")
@@ -148,8 +148,16 @@ class Judge:
         return self._alone[key]
 
 
+def _known(mine: Resources, theirs: Resources) -> tuple[Resources, Resources]:
+    """Both sides, without a stack that one of them does not know."""
+    if mine.stack is not None and theirs.stack is not None:
+        return mine, theirs
+    return replace(mine, stack=None), replace(theirs, stack=None)
+
+
 def _grew(mine: Resources, theirs: Resources) -> bool:
-    return any(after > before for before, after in zip(asdict(mine).values(), asdict(theirs).values(), strict=True))
+    pairs = zip(asdict(mine).values(), asdict(theirs).values(), strict=True)
+    return any(after > before for before, after in pairs if before is not None)
 
 
 def _unequal(mine: Resources, theirs: Resources) -> str:
