@@ -98,8 +98,15 @@ def test_an_unknown_name_is_told_with_the_nearest(env: Any) -> None:
         read(env, GPU_ARCH="sm_90")
     with pytest.raises(UsageError, match="there is no variable CPPDEFINE\n  did you mean CPPDEFINES"):
         read(env, CPPDEFINE=["A"])
-    with pytest.raises(UsageError, match="there is no variable submodule"):
+    with pytest.raises(UsageError, match="there is no variable submodule\n  did you mean submodules"):
         read(env, submodule=["ops"])
+
+
+def test_a_misspelt_name_in_the_environment_is_told_and_other_names_are_the_users(env: Any) -> None:
+    assert settings.misspelt(env) == []
+    env["GPU_MAXREGCOUNT"] = 32
+    env["GPU_LAB"] = "ours"
+    assert settings.misspelt(env) == ["GPU_MAXREGCOUNT is set and means nothing; is GPU_MAXRREGCOUNT meant?"]
 
 
 def test_flags_are_words_and_files_of_them_are_read(env: Any, tmp_path: Path) -> None:

@@ -96,6 +96,8 @@ def declare_module(  # noqa: PLR0913 - what a module is
         raise UsageError(msg, hint="a name becomes a file name: use letters, digits, '.', '-' and '_'")
     if isinstance(submodules, (str, Module)):
         submodules = [submodules]
+    for sentence in settings.misspelt(env):
+        session.warn(sentence)
     return Module(
         name=name,
         sources=_sources(env, session.arguments, name, sources, overrides),

@@ -15,7 +15,7 @@ from scons_gpu.toolchain import arch
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-__all__ = ["PER_SOURCE", "VARIABLES", "Settings", "check_names", "front_end", "read", "set_defaults"]
+__all__ = ["PER_SOURCE", "VARIABLES", "Settings", "check_names", "front_end", "misspelt", "read", "set_defaults"]
 
 STEPS = ("source", "split", "plan", "lower", "assemble", "link", "pack", "manifest")
 
@@ -96,10 +96,21 @@ def _check_overrides(overrides: Mapping[str, Any]) -> None:
             raise _no_such(name)
 
 
+def misspelt(env: Any) -> list[str]:
+    """A sentence for each variable of `env` that reads like one of ours and is none. It may be the user's own: no error."""
+    strange = [name for name in env.Dictionary() if name.startswith("GPU_") and name not in VARIABLES]
+    if not strange:
+        return []
+    import difflib  # noqa: PLC0415 - for a mistake alone
+
+    near = {name: difflib.get_close_matches(name, VARIABLES, n=1, cutoff=0.85) for name in strange}
+    return [f"{name} is set and means nothing; is {found[0]} meant?" for name, found in near.items() if found]
+
+
 def _no_such(name: str) -> UsageError:
     import difflib  # noqa: PLC0415 - for a mistake alone
 
-    near = difflib.get_close_matches(name, [*VARIABLES, "CPPDEFINES", "CPPPATH"], n=3, cutoff=0.5)
+    near = difflib.get_close_matches(name, [*VARIABLES, "CPPDEFINES", "CPPPATH", "submodules", "bypass"], n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "the variables are listed in docs/modules.md"
     return UsageError(f"there is no variable {name}", hint=hint)
 
