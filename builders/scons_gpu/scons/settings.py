@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -251,7 +252,16 @@ def _path(env: Any, value: Any) -> str:
 
 def _stores(env: Any, value: Any) -> tuple[Path, ...]:
     items = value if isinstance(value, (list, tuple)) else [value]
-    return tuple(Path(env.Dir(env.subst(str(item))).get_abspath()) for item in items)
+    return tuple(_folder(env, item) for item in items)
+
+
+def _folder(env: Any, item: Any) -> Path:
+    """Where a folder is, as SCons reads its name. No node is made: SCons has its own words for a file in a folder's place."""
+    if hasattr(item, "get_abspath"):
+        return Path(item.get_abspath())
+    text = str(env.subst(str(item)))
+    base, below = ("#", text[1:].lstrip("/")) if text.startswith("#") else (".", text)
+    return Path(os.path.normpath(Path(env.Dir(base).get_abspath(), below)))
 
 
 def _cpppath(env: Any, value: Any) -> tuple[str, ...]:
