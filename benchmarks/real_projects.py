@@ -18,6 +18,7 @@ import re
 import subprocess
 import sys
 import time
+import traceback
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -67,12 +68,11 @@ def main() -> int:
     works = [_work(source, arguments.folder) for source in _sources(arguments)]
     begun = time.monotonic()
     todo = [work for work in works if not (rows / f"{work.name}.json").exists()]
-    for number in range(0, len(todo), arguments.batch):
-        if time.monotonic() - begun > arguments.seconds:
-            break
-        for work, row in _batch(todo[number : number + arguments.batch], Tools.of(found), arguments):
-            (rows / f"{work.name}.json").write_text(json.dumps(row, indent=1))
-            print(_line(row), flush=True)
+    with ThreadPoolExecutor(arguments.jobs) as pool:  # one batch is built while those before are compared
+        for number in range(0, len(todo), arguments.batch):
+            if time.monotonic() - begun > arguments.seconds:
+                break
+            _batch(todo[number : number + arguments.batch], Tools.of(found), arguments, pool=pool)
     done = [json.loads(path.read_text()) for work in works if (path := rows / f"{work.name}.json").exists()]
     report = {"tools": _tools(found), "arch": arguments.arch, "totals": _totals(done), "rows": done}
     if arguments.json:
@@ -112,8 +112,8 @@ def _work(source: Path, folder: Path) -> Work:
     return Work(source=source, name=f"f{hashlib.sha256(shown.encode()).hexdigest()[:10]}", shown=shown)
 
 
-def _batch(works: list[Work], tools: Tools, arguments: argparse.Namespace) -> list[tuple[Work, dict[str, Any]]]:
-    """Some files built by one SConstruct, then compared side by side."""
+def _batch(works: list[Work], tools: Tools, arguments: argparse.Namespace, *, pool: ThreadPoolExecutor) -> None:
+    """Some files built by one SConstruct; what compares each, counts it and keeps its row is put into the pool."""
     folder = arguments.work / "batches" / works[0].name
     folder.mkdir(parents=True, exist_ok=True)
     files = [(work.name, str(work.source), _folders(work.source)) for work in works]
@@ -121,13 +121,18 @@ def _batch(works: list[Work], tools: Tools, arguments: argparse.Namespace) -> li
     (folder / "SConstruct").write_text(text)
     begun = time.monotonic()
     said = _build(folder, arguments)
-    seconds = (time.monotonic() - begun) / len(works)
+    seconds = round((time.monotonic() - begun) / len(works), 2)
 
-    def row(work: Work) -> tuple[Work, dict[str, Any]]:
-        return work, {"build_seconds": round(seconds, 2), **_row(work, folder, said, tools, arguments)}
+    def row(work: Work) -> None:
+        try:
+            made = {"build_seconds": seconds, **_row(work, folder, said, tools, arguments)}
+        except Exception:  # noqa: BLE001 - a fault of ours is a row like any other
+            made = {"build_seconds": seconds, "source": work.shown, "failed": traceback.format_exc(limit=-3), **dict.fromkeys(LINKS)}
+        (arguments.work / "rows" / f"{work.name}.json").write_text(json.dumps(made, indent=1))
+        print(_line(made), flush=True)
 
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        return list(pool.map(row, works))
+    for work in works:
+        pool.submit(row, work)
 
 
 def _folders(source: Path) -> list[str]:

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
     from scons_gpu.inspect.disassembly import Code, Instruction, Program
 
-__all__ = ["DIFFERENT", "IDENTICAL", "PLACED", "relate", "same_work"]
+__all__ = ["DIFFERENT", "IDENTICAL", "PLACED", "TIMED", "relate", "same_work"]
 
 IDENTICAL = "identical"
 PLACED = "placed"
+TIMED = "timed"
 DIFFERENT = "different"
+_WORSE = (IDENTICAL, PLACED, TIMED, DIFFERENT)
 
 _CONSTANT = re.compile(r"c\[0x([34])\]\[([^\]]*)\]")
 _OFFSET = re.compile(r"(?:^|\+)(-?0x[0-9a-f]+|RZ|URZ)$")
@@ -43,7 +45,10 @@ def relate(  # noqa: PLR0913 - two functions, and what is known of names
     state: frozenset[str] = frozenset(),
     tables: tuple[str, ...] = (),
 ) -> str:
-    """IDENTICAL, PLACED (the same but for where constants lie, each pair of which holds the same) or DIFFERENT. What is called counts in.
+    """How two functions relate; what is called counts in.
+
+    IDENTICAL; PLACED: the same but for where constants lie, each pair of which holds the same; TIMED: the same instructions in the same
+    order, whose waits or hints differ; DIFFERENT.
 
     `state` names variables whose content may change, so that only equal names are equal. `tables` names what `mine` reads of constant
     memory: an address put together in registers does not show where it leads, so each table that lies elsewhere in `theirs` must account
@@ -63,7 +68,7 @@ def relate(  # noqa: PLR0913 - two functions, and what is known of names
         one = DIFFERENT if left is None or right is None else _relate(pair, left, right)
         if left is None or right is None or one == DIFFERENT:
             return DIFFERENT
-        result = PLACED if PLACED in {one, result} else IDENTICAL
+        result = max(one, result, key=_WORSE.index)
         waiting += pair.met
         pair.met.clear()
     return result if all(pair.accounted(table) for table in tables) else DIFFERENT
@@ -150,7 +155,7 @@ def _relate(pair: _Pair, left: Code, right: Code) -> str:
             kind = _relate_instructions(pair, (left, one), (right, two))
         if kind == DIFFERENT:
             return DIFFERENT
-        result = PLACED if PLACED in {kind, result} else IDENTICAL
+        result = max(kind, result, key=_WORSE.index)
     return result
 
 
@@ -182,6 +187,8 @@ def _relate_instructions(pair: _Pair, here: tuple[Code, Instruction], there: tup
         return DIFFERENT
     if one.raw == two.raw or (one.flow and mine == theirs):
         return IDENTICAL  # the bytes of a call differ where the printed target is the same function
+    if mine == theirs:
+        return TIMED
     return PLACED if _same_but_addresses(pair, _CONSTANT.sub(_without_offset, mine), _CONSTANT.sub(_without_offset, theirs)) else DIFFERENT
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from scons_gpu.inspect.sass import DIFFERENT, IDENTICAL, relate, same_work
+from scons_gpu.inspect.sass import IDENTICAL, PLACED, TIMED, relate, same_work
 
 if TYPE_CHECKING:
     from scons_gpu.inspect.cubin import Resources
@@ -116,21 +116,23 @@ class Judge:
             return OTHER, f"{UNEXPLAINED}: promised otherwise ({', '.join(promised)})"
         mine, theirs = _known(whole.cubin.resources(symbol), built.program.cubin.resources(built.entry))
         relation = self._relate(reference, whole, symbol, built)
-        if relation != DIFFERENT and mine == theirs:
+        if relation in {IDENTICAL, PLACED} and mine == theirs:
             return (SAME, "") if relation == IDENTICAL else (PLACEMENT, "constants lie elsewhere, and hold the same")
-        kind, cause = self._explain(reference, symbol, built, equal=mine == theirs)
+        kind, cause = self._explain(reference, symbol, built, relation=relation, equal=mine == theirs)
         cause = "; ".join(part for part in (cause, _unequal(mine, theirs)) if part)
         kept = mine == theirs or (kind == PLACEMENT and not _grew(mine, theirs))
         return kind if kept else OTHER, cause
 
-    def _explain(self, reference: Reference, symbol: str, built: Built, *, equal: bool) -> tuple[str, str]:
+    def _explain(self, reference: Reference, symbol: str, built: Built, *, relation: str, equal: bool) -> tuple[str, str]:
         """Another build of the undivided IR that makes the very same code, and so tells what the difference comes from."""
-        if self.linked and self._relate(reference, reference.relocatable, symbol, built) != DIFFERENT:
+        if self.linked and self._relate(reference, reference.relocatable, symbol, built) in {IDENTICAL, PLACED}:
             return SCHEDULE, "relocatable assembly alone makes the same code"
+        if equal and relation == TIMED:
+            return SCHEDULE, "the same instructions in the same order, timed otherwise"
         if equal and not reference.listing.tables(symbol) and same_work(reference.whole, symbol, built.program, built.entry):
             return SCHEDULE, "the same instructions in another order"
         alone = self._keeping(reference, built.mates or (symbol,))
-        if self._relate(alone, alone.relocatable if self.linked else alone.whole, symbol, built) == DIFFERENT:
+        if self._relate(alone, alone.relocatable if self.linked else alone.whole, symbol, built) not in {IDENTICAL, PLACED}:
             return OTHER, UNEXPLAINED
         if not reference.listing.same(symbol, alone.listing):
             return OTHER, "the module without its other kernels makes the same code: they change what is inlined or folded"
