@@ -1,19 +1,20 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+import scons_gpu
 from scons_gpu.assemble.key import object_key
 from scons_gpu.assemble.provider import AssembleOptions, Capabilities
 from scons_gpu.assemble.ptxas import PtxasProvider
 from scons_gpu.errors import ToolMissingError
 from scons_gpu.toolchain.arch import Target, parse
 from scons_gpu.toolchain.tools import Tool
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SM_90, SM_90A = parse(["sm_90", "sm_90a"])
 
@@ -112,9 +113,13 @@ def test_making_one_starts_nothing(fake: Tool, tmp_path: Path) -> None:
     assert not (tmp_path / "calls").exists()
 
 
-def test_a_tool_of_unknown_version_has_no_identity(fake: Tool, tmp_path: Path) -> None:
+def test_l12_a_tool_of_unknown_version_is_another_one_in_each_process(fake: Tool, tmp_path: Path) -> None:
     provider = PtxasProvider(ptxas=replace(fake, version=""), nvlink=replace(fake, version=""), facts=tmp_path / "facts")
-    assert (provider.identity, provider.link_identity) == ("", "")
+    assert provider.identity == provider.link_identity
+    code = "from scons_gpu.assemble import ptxas; print('unknown', ptxas._THIS_PROCESS)"
+    environ = {**os.environ, "PYTHONPATH": str(Path(scons_gpu.__file__).parents[1])}
+    others = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ).stdout for _ in "ab"}
+    assert len({f"{provider.identity}\n", *others}) == 3
 
 
 @dataclass(frozen=True)

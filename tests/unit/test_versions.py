@@ -263,7 +263,7 @@ def test_l12_below_the_minimum_and_excluded() -> None:
 
 def test_l12_a_version_that_cannot_be_read_is_said_and_believed() -> None:
     warnings = versions.check(pair("", "13.5.37"), [target("sm_90")])
-    assert warnings == ("the version of ptxas (/cuda/bin/ptxas) cannot be read; what it makes is built anew each time and not stored",)
+    assert warnings == ("the version of ptxas (/cuda/bin/ptxas) cannot be read; what it makes is not reused by another build",)
 
 
 @pytest.mark.parametrize(("text", "expected"), [("13.5.37", (13, 5, 37)), ("22", (22,)), ("", ()), ("V13", ()), ("12.9-rc", (12, 9))])

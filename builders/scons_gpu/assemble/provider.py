@@ -98,7 +98,7 @@ class Provider(Protocol):
 
     @property
     def identity(self) -> str:
-        """Identity of what makes objects; empty where it is unknown (such objects are not stored)."""
+        """Identity of what makes objects. One that nobody knows has another in each process, so that nothing it made is reused."""
 
     @property
     def link_identity(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ __all__ = ["PtxasProvider"]
 
 # ptxas runs in a folder of its own on files of these names: with -g it writes both into the object (13.5: `unit.ptx -g -o unit.cubin`).
 _PTX, _OBJECT = "unit.ptx", "unit.cubin"
+_THIS_PROCESS = secrets.token_hex(8)
 
 
 class PtxasProvider:
@@ -33,9 +35,8 @@ class PtxasProvider:
         self._ptxas = ptxas
         self._nvlink = nvlink
         self._facts = Facts(facts)
-        # A version that cannot be read is a tool that nobody knows: it works, and nothing it makes is stored.
-        self.identity = ptxas.identity if ptxas.version else ""
-        self.link_identity = nvlink.identity if nvlink and nvlink.version else ""
+        self.identity = _identity(ptxas)
+        self.link_identity = _identity(nvlink) if nvlink else ""
 
     @cached_property
     def capabilities(self) -> Capabilities:
@@ -110,11 +111,16 @@ class PtxasProvider:
 
     def _clones(self) -> bool:
         path = self._ptxas.path
-        if not self.identity:
+        if not self._ptxas.version:
             return _asked(path)["clones"] == "yes"
         # The identity is part of what is asked: behind an unchanged wrapper there may be another ptxas.
         kind = f"ptxas options {self.identity}"
         return self._facts.learn(kind, path, files=lambda: [path], find_out=lambda _: _asked(path))["clones"] == "yes"
+
+
+def _identity(tool: Tool) -> str:
+    """A tool whose version cannot be read is one that nobody knows: it works, and what it makes is for this process alone."""
+    return tool.identity if tool.version else f"unknown {_THIS_PROCESS}"
 
 
 def _asked(ptxas: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from scons_gpu.split.readable import demangle
 from scons_gpu.store import record as records
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     import scons_gpu.plan as plans
@@ -92,31 +92,28 @@ class Recipe:
 
     def missing(self, part: Part) -> list[Any]:
         """The nodes that make what the store lacks of this part; none where it is all there."""
-        store, path = self.workspace.store, self.ptx_path(part) if self.kind == "ptx" else self.object_path(part)
-        if path in self.workspace.units:
-            self._own(self.workspace.units[path])
-            return [self.workspace.units[path]]
-        if store.check(path):
-            return []
-        store.discard(path)
-        ptx = self._ptx_node(part)
         if self.kind == "ptx":
-            return ptx
-        job = AssembleJob(**self._job(part, path), recipe=self, part=part, ptx=self.ptx_path(part))
-        self.workspace.units[path] = node = _declare(self.env, path, ptx, job)
-        return [node]
+            return self._lowered(part)
+        path = self.object_path(part)
+        return self._nodes(
+            path, lambda: (AssembleJob(**self._job(part, path), recipe=self, part=part, ptx=self.ptx_path(part)), self._lowered(part))
+        )
 
-    def _ptx_node(self, part: Part) -> list[Any]:
-        store, path = self.workspace.store, self.ptx_path(part)
-        if path in self.workspace.units:
-            self._own(self.workspace.units[path])
-            return [self.workspace.units[path]]
-        if store.check(path):
-            return []
-        store.discard(path)
-        job = LowerJob(**self._job(part, path), recipe=self, part=part)
-        self.workspace.units[path] = node = _declare(self.env, path, [], job)
-        return [node]
+    def _lowered(self, part: Part) -> list[Any]:
+        path = self.ptx_path(part)
+        return self._nodes(path, lambda: (LowerJob(**self._job(part, path), recipe=self, part=part), []))
+
+    def _nodes(self, path: Path, describe: Callable[[], tuple[UnitJob, list[Any]]]) -> list[Any]:
+        """The node of an entry that the store lacks, whichever module asked for it first. `describe` gives its job and what that needs."""
+        store, units = self.workspace.store, self.workspace.units
+        if path not in units:
+            if store.check(path):
+                return []
+            store.discard(path)
+            job, needs = describe()
+            units[path] = _declare(self.env, path, needs, job)
+        self._own(units[path])
+        return [units[path]]
 
     def _own(self, node: Any) -> None:
         if self.module not in node.attributes.gpu.owners:

@@ -144,7 +144,7 @@ def _unknown(target: Target, *, llvm: str, ptxas: Tool | None) -> UnsupportedArc
 
 def _gate(tool: Tool, numbers: Sequence[int]) -> list[str]:
     if not version_tuple(tool.version):
-        return [f"the version of {tool.name} ({tool.path}) cannot be read; what it makes is built anew each time and not stored"]
+        return [f"the version of {tool.name} ({tool.path}) cannot be read; what it makes is not reused by another build"]
     why = refused(tool.name, tool.version)
     if why:
         msg = f"{tool.name} {tool.version} ({tool.path}) cannot be used: {why}"
