@@ -9,6 +9,7 @@ from scons_gpu.errors import (
     LinkError,
     MissingSymbolError,
     PtxSyntaxError,
+    RefusedError,
     RegisterError,
     ToolError,
     ToolKilledError,
@@ -84,6 +85,16 @@ SAID: list[tuple[str, type[GpuError], str]] = [
         "nobody defines a, b",
     ),
     ("nvlink error   : Multiple definition of 'k1' in 'x', first defined in 'y'", LinkError, "k1 is defined twice"),
+    (
+        "ptxas error   : Entry function '_Z1kPf' uses too much shared data (0xea60 bytes, 0xc000 max)",
+        RefusedError,
+        "its 60000 bytes of shared memory are more than the 49152 that a kernel can have",
+    ),
+    (
+        "ptxas error   : File uses too much global constant data (0x13880 bytes, 0x10000 max)",
+        RefusedError,
+        "its 80000 bytes of constants do not fit into the 65536 of a program",
+    ),
     ("nvlink fatal   : Input file 'x' arch does not match target 'sm_80'", LinkError, "another architecture"),
     ("ptxas fatal   : Unknown option 'bogus'", ToolError, "exit code 255"),
 ]
@@ -118,6 +129,21 @@ def test_l10_exit_1_with_and_without_words() -> None:
     assert classify(1, "something new\n", tool="ptxas", arch="sm_90").what == "ptxas failed with exit code 1"
     assert classify(1, "", tool="ptxas", arch="sm_90").what == "ptxas failed with exit code 1 and said nothing"
     assert type(classify(1, "", tool="ptxas", arch="sm_90")) is ToolError
+
+
+def test_g7_the_largest_constants_of_one_program() -> None:
+    ptx = (
+        ".const .align 4 .b8 small[8];\n.visible .const .align 4 .b8 large[40000];\n"
+        ".visible .const .align 8 .u64 larger[5000] = {1, 2};\n.const .align 4 .f32 one = 0f3F800000;\n.global .align 4 .b8 elsewhere[90000];\n"
+    )
+    said = "ptxas error   : File uses too much global constant data (0x13880 bytes, 0x10000 max)"
+    output = classify(255, said, tool="ptxas", arch="sm_90", ptx=ptx).output.splitlines()
+    assert [line.split() for line in output[1:]] == [
+        ["40000", "bytes", "larger"],
+        ["40000", "bytes", "large"],
+        ["8", "bytes", "small"],
+        ["4", "bytes", "one"],
+    ]
 
 
 def test_l10_exit_0_without_output() -> None:

@@ -244,6 +244,27 @@ def test_g7_full_constant_memory_lists_the_largest(shop: Shop) -> None:
     assert str(caught.value).startswith("module net (sm_90): its constants do not fit into the 64 KiB of an image\n")
 
 
+@pytest.mark.parametrize(("size", "refused"), [(24 * 1024, False), (24 * 1024 + 4, True)])
+def test_s7_shared_memory_of_a_kernel_is_summed_before_the_link(shop: Shop, size: int, *, refused: bool) -> None:
+    arrays = f".shared .align 4 .b8 one[{24 * 1024}];\n.shared .align 4 .b8 two[{size}];\n.extern .shared .align 4 .b8 dynamic[];\n"
+    shop.part("k", arrays + kernel("k", "one", "two", "dynamic", space="shared"))
+    if not refused:
+        assert shop.link()
+        return
+    with pytest.raises(RefusedError) as caught:
+        shop.link(provider=None)
+    assert [line.split() for line in caught.value.output.splitlines()] == [["24580", "bytes", "two"], ["24576", "bytes", "one"]]
+    assert str(caught.value).startswith("kernel k(float*) of net/k.cu (sm_90): its 49156 bytes of __shared__ variables")
+
+
+def test_textures_and_surfaces_are_variables_of_the_image(shop: Shop) -> None:
+    shop.part("k", kernel("k"))
+    shop.variable("s", ".global .texref picture", ".global .surfref board")
+    image = shop.link()
+    assert image
+    assert names(image.data) == ["board", "k", "picture"]
+
+
 def test_private_state_is_found_under_the_name_that_ptx_can_spell(shop: Shop) -> None:
     shop.part("a", ".extern .global .align 4 .u32 memo_$_0123456789abcdef;\n" + kernel("a", "memo_$_0123456789abcdef"))
     shop.part("s", ".visible .global .align 4 .u32 memo_$_0123456789abcdef;\n", role="state", defines=("memo.0123456789abcdef",))

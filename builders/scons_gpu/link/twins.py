@@ -8,8 +8,8 @@ from scons_gpu.link import ptx_reader
 
 __all__ = ["ANONYMOUS", "anonymous"]
 
-ANONYMOUS = "kernel"
-"""What the entry of a shared object is called."""
+ANONYMOUS = "__kernel"
+"""What the entry of a shared object is called: a name that C++ keeps from users, since variables of theirs keep their names beside it."""
 
 _TOKEN = re.compile(rf"(?P<skip>{ptx_reader.SKIP})|(?P<name>{ptx_reader.NAME})", re.DOTALL)
 _PARAMETER = re.compile(r"(?P<owner>.+)(?P<tail>_param_\d+)")
@@ -17,7 +17,7 @@ _PARAMETER = re.compile(r"(?P<owner>.+)(?P<tail>_param_\d+)")
 
 
 def anonymous(text: str) -> str:
-    """PTX of one kernel with the entry called `kernel` and every local name numbered by first appearance.
+    """PTX of one kernel with the entry called `__kernel` and every local name numbered by first appearance.
 
     Two units of one body give the same text. What others define, and what is visible, keeps its name.
     """
@@ -28,7 +28,7 @@ def anonymous(text: str) -> str:
             names[statement.names[0]] = ANONYMOUS
         elif statement.kind in {"function", "prototype", "variable"} and not statement.linkage:
             for name in statement.names:
-                names.setdefault(name, f"local_{len(names)}")
+                names.setdefault(name, f"__local_{len(names)}")
     # Comments carry the old names.
     bare = re.sub(rf"{ptx_reader.SKIP}", lambda match: match[0] if match[0].startswith('"') else "", text, flags=re.DOTALL)
     return _TOKEN.sub(lambda match: match[0] if match["skip"] else _new(match[0], names), bare)
