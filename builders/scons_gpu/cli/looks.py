@@ -185,7 +185,7 @@ def gc(place: Place, keep: int, older_than: float, as_json: bool) -> None:
     result = collect(place.store, keep=kept, older_than=older_than, now=time.time())
     builds.forget(place.store, last=keep)
     if as_json:
-        _print_json({"schema": 1, **asdict(result)})
+        _print_json({"schema": "scons-gpu/gc/1", **asdict(result)})
         return
     click.echo(f"removed {result.removed} entries ({_size(result.removed_bytes)}), kept {result.kept} ({_size(result.kept_bytes)})")
 

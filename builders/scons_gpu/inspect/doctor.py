@@ -29,7 +29,7 @@ def report(
     """
     warnings, problems = _verdict(toolchain, targets)
     return {
-        "schema": 1,
+        "schema": "scons-gpu/doctor/1",
         "tools": {name: _tool(getattr(toolchain, name)) for name in TOOLS},
         "headers": _headers(toolchain),
         "llvm": _llvm(toolchain.llvm),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SCHEMA", "Stats", "stats"]
 
-SCHEMA = 1
+SCHEMA = "scons-gpu/stats/1"
 
 _UNIT_STAGES = ("lower", "assemble")
 _Record = dict[str, Any]
