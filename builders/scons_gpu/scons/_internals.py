@@ -169,6 +169,11 @@ class Artefact(SCons.Node.FS.File):  # type: ignore[misc]
     def make_ready(self) -> None:
         """SCons would collect here what it records of a node: that is done when there is something to record."""
 
+    def prepare(self) -> None:
+        """For what is up to date SCons would look once more whether all that it was made from is there."""
+        if self.get_state() != SCons.Node.up_to_date:
+            super().prepare()
+
     def visited(self) -> None:
         """What is up to date and unchanged is recorded already; SCons would write the whole record anew."""
         if self.get_state() > SCons.Node.up_to_date or not self.is_unchanged():
@@ -211,14 +216,8 @@ class Compiled(Artefact):
             return []
 
     def _is_current(self) -> bool:
-        """A cheap look at content alone: whether headers need to be searched for at all."""
-        then = self.get_stored_info().binfo
-        sigs = [*then.bsourcesigs, *then.bdependsigs, *then.bimplicitsigs]
-        children = self._children_get()
-        if len(sigs) != len(children):
-            return False
-        # A decider that goes by time alone leaves no content signature.
-        return all(not child.is_derived() and child.get_csig() == getattr(sig, "csig", "") for child, sig in zip(children, sigs, strict=True))
+        """Whether headers need not be searched for. What nobody makes does not change meanwhile, so the answer is kept."""
+        return not any(child.is_derived() for child in self._children_get()) and not self.changed(allowcache=True)
 
 
 @functools.cache
