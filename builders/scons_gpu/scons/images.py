@@ -315,6 +315,15 @@ class ModuleNode:
         return found
 
 
+def program_archs(modules: Sequence[Sequence[str]]) -> list[str]:
+    """A program's architectures, from those of its modules, root last: the root's as given, then others by name.
+
+    The order in which submodules were listed does not show.
+    """
+    root = list(modules[-1])
+    return [*root, *sorted({arch for module in modules for arch in module} - set(root))]
+
+
 @dataclass(kw_only=True)
 class ManifestJob(Step):
     """All modules' results become the program's manifest."""
@@ -331,9 +340,9 @@ class ManifestJob(Step):
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """Reads plans, resources and images."""
         built = [entry.built() for entry in self.modules]
-        archs = dict.fromkeys(target.name for entry in self.modules for target in entry.module.settings.archs)
+        archs = program_archs([[target.name for target in entry.module.settings.archs] for entry in self.modules])
         tools = {name: manifest.ToolFact(version=version, identity=identity) for name, (version, identity) in self.tools_used().items()}
-        text = manifest.build_manifest(self.program, archs=list(archs), modules=built, tools=tools, folder=self.target.parent)
+        text = manifest.build_manifest(self.program, archs=archs, modules=built, tools=tools, folder=self.target.parent)
         write_atomic(self.target, text)
         return Outcome()
 
