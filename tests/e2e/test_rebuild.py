@@ -93,6 +93,31 @@ def test_r1_a_header_that_shadows_another_is_seen(project: Project) -> None:
     assert len(project.compiled()) == 1
 
 
+def test_r1_files_that_clang_looked_for_in_vain_are_seen_when_they_come(project: Project) -> None:
+    project.write(
+        "SConstruct", 'env["CPPPATH"] = ["inc"]\nenv["GPU_CLANGFLAGS"] = ["-ivfsoverlay", "virtual.yaml"]\n' + NET.replace(".ll", ".cu")
+    )
+    overlay = "{{'version': 0, 'roots': [{{'name': '{root}/virtual.h', 'type': 'file', 'external-contents': '{root}/{name}'}}]}}"
+    project.write("virtual.yaml", overlay.format(root=project.root, name="real.h"))
+    project.write("real.h", "#define VIRTUAL 1\n")
+    project.write("unreal.h", "#define VIRTUAL 8\n")
+    project.write("inc/value.h", "#define VALUE 1\n")
+    asks = '#if __has_include("asked.h")\n#define ASKED 4\n#else\n#define ASKED 1\n#endif\n'
+    project.write(
+        "net.cu", f'#include "value.h"\n#include "virtual.h"\n{asks}__global__ void k(int* d) {{ *d = VALUE * ASKED * VIRTUAL; }}\n'
+    )
+    project.build()
+    for name, text, value in (
+        ("value.h", "#define VALUE 2\n", 2),
+        ("inc/asked.h", "", 8),
+        ("virtual.yaml", overlay.format(root=project.root, name="unreal.h"), 64),
+    ):
+        project.idle()
+        project.write(name, text)
+        project.build()
+        assert f"store i32 {value}, ptr" in project.read("build/net/net/net.cu.sm_90.ll")
+
+
 def test_r1_a_generated_header_is_made_first_and_followed(project: Project) -> None:
     project.write(
         "SConstruct",

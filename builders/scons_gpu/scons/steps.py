@@ -8,7 +8,6 @@ import shlex
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import SCons.Errors
@@ -23,6 +22,7 @@ from scons_gpu.store.files import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     import scons_gpu.plan as plans
     from scons_gpu.assemble.provider import AssembleOptions

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,11 +17,15 @@ from typing import TYPE_CHECKING
 from scons_gpu.errors import SourceError, ToolMissingError, ToolSilentError
 from scons_gpu.source.depfile import read_depfile
 from scons_gpu.source.diagnostics import classify, warnings_of
+from scons_gpu.source.stamps import moved, stamps
 from scons_gpu.store.files import write_atomic
 from scons_gpu.toolchain.process import private_folder, run
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from scons_gpu.source.options import ClangOptions
+    from scons_gpu.source.stamps import Stamp
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Tool
 
@@ -30,6 +35,8 @@ __all__ = ["Compiled", "command", "compile_cuda"]
 _SDK = "12.9"
 # They would change what is compiled without being seen in the command line. SOURCE_DATE_EPOCH is what __DATE__ and __TIME__ tell.
 _HIDDEN_INPUTS = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "CCC_OVERRIDE_OPTIONS", "CUDA_PATH", "CUDA_HOME", "SDKROOT")
+_TRIES = 3
+"""How often a source is compiled whose files change meanwhile: what is recorded of them has to be what clang read."""
 _FIXED = {"LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"}
 _SYSTEM = (Path("/"), Path("/usr"), Path("/usr/local"))
 
@@ -53,7 +60,7 @@ def command(  # noqa: PLR0913 - one keyword for each thing that decides
         *("-x", "cuda", "--cuda-device-only", *_architecture(target), f"--cuda-path={headers}"),
         *("-S", "-emit-llvm", "-O3", "-Xclang", "-disable-llvm-passes"),
         *("-nocudalib", "-Xclang", f"-target-sdk-version={_SDK}", "-Wno-unknown-cuda-version", "--no-cuda-version-check"),
-        *("-stdlib=libstdc++", "--config-user-dir=", "-fno-crash-diagnostics", "-fno-color-diagnostics"),
+        *("-stdlib=libstdc++", "--no-default-config", "-fno-crash-diagnostics", "-fno-color-diagnostics"),
         *_prefix_maps(clang, source, headers=headers, top=top),
         *_code_flags(options),
         *(f"-D{define}" for define in options.defines),
@@ -122,6 +129,22 @@ def compile_cuda(  # noqa: PLR0913 - one keyword for each thing that decides
     if not (Path(top) / source).is_file():
         msg = "there is no such file"
         raise SourceError(msg, source=source)
+    known: Mapping[str, Stamp] = {}
+    for _ in range(_TRIES):
+        begun = time.time_ns()
+        compiled = _compile(clang, source, target=target, options=options, headers=headers, output=output, top=top)
+        before, known = known, stamps((_from_top(source, top), *compiled.dependencies), top=top)
+        moving = moved(known, before, begun=begun)
+        if not moving:
+            return compiled
+    output.unlink(missing_ok=True)
+    msg = f"{moving[0]} changes while it is compiled"
+    raise SourceError(msg, source=source, arch=target.name, hint="build again when it is left alone")
+
+
+def _compile(  # noqa: PLR0913 - one keyword for each thing that decides
+    clang: Tool, source: str, *, target: Target, options: ClangOptions, headers: str, output: Path, top: str
+) -> Compiled:
     with private_folder() as folder:
         private, depfile = folder / "out.ll", folder / "out.d"
         argv = command(clang, source, target=target, options=options, headers=headers, output=str(private), depfile=str(depfile), top=top)
