@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass
 from typing import Any
 
 from scons_gpu.errors import DamagedError
+from scons_gpu.store.lines import to_lines
 
 __all__ = ["FORMAT", "Part", "Plan", "PlannedKernel", "PlannedState", "from_text", "to_text"]
 
@@ -100,8 +100,8 @@ class Plan:
 
 
 def to_text(plan: Plan) -> str:
-    """The plan as its file holds it: sorted keys, indented, so that two plans diff."""
-    return json.dumps(dataclasses.asdict(plan), indent=1, sort_keys=True) + "\n"
+    """The plan as its file holds it: a line for each part, so that two plans diff."""
+    return to_lines(vars(plan))
 
 
 def from_text(text: str, *, path: str = "plan") -> Plan:

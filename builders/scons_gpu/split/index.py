@@ -5,13 +5,13 @@ An index holds everything that the plan has to know of a source, and no text: te
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass, field
 from typing import Any
 
 from scons_gpu.errors import DamagedError
 from scons_gpu.split import INDEX_FORMAT
+from scons_gpu.store.lines import to_lines
 
 __all__ = ["FORMAT", "Export", "Index", "Kernel", "Shared", "State", "Table", "Unit", "from_text", "to_text"]
 
@@ -126,8 +126,8 @@ class Index:
 
 
 def to_text(index: Index) -> str:
-    """The index as its file holds it: sorted keys, one line per unit would not diff well, so indented."""
-    return json.dumps(dataclasses.asdict(index), indent=1, sort_keys=True) + "\n"
+    """The index as its file holds it: a line for each unit."""
+    return to_lines(vars(index))
 
 
 def from_text(text: str, *, path: str = "index") -> Index:
