@@ -81,7 +81,7 @@ def spilled(report: Report, *, arch: str) -> SpillError | None:
     first = report.spilling[0]
     lines = [f"{'' if each.kernel else 'function '}{_readable(each.symbol)}: {_bytes(each)}" for each in report.spilling]
     msg = f"registers spill to local memory ({_bytes(first)})"
-    hint = "raise GPU_MAXRREGCOUNT or the launch bounds, or unset GPU_FAIL_ON_SPILL"
+    hint = "raise GPU_MAXRREGCOUNT, ask for fewer threads in the launch bounds, or unset GPU_FAIL_ON_SPILL"
     return SpillError(msg, kernel=_readable(first.symbol) if first.kernel else "", arch=arch, output="\n".join(lines), hint=hint)
 
 
@@ -140,14 +140,14 @@ def _target(ended: _Ended, _: re.Match[str]) -> GpuError:
 
 def _registers(ended: _Ended, _: re.Match[str]) -> GpuError:
     msg = f"{ended.tool} cannot fit it into its registers"
-    hint = "raise GPU_MAXRREGCOUNT or the launch bounds"
+    hint = "raise GPU_MAXRREGCOUNT, or ask for fewer threads in the launch bounds"
     return RegisterError(msg, kernel=_kernel(ended), arch=ended.arch, output=ended.output, hint=hint)
 
 
 def _insufficient(ended: _Ended, found: re.Match[str]) -> GpuError:
     given, function, needed = found.groups()
     msg = f"one instruction needs more than {given} registers" + (f": {needed} at least" if needed else "")
-    hint = "raise GPU_MAXRREGCOUNT or the launch bounds"
+    hint = "raise GPU_MAXRREGCOUNT, or ask for fewer threads in the launch bounds"
     return RegisterError(msg, kernel=_readable(function), arch=ended.arch, output=ended.output, hint=hint)
 
 
