@@ -472,3 +472,32 @@ def test_r8_a_source_may_come_from_a_sconscript_in_a_folder(project: Project) ->
     project.build()
     assert project.manifest()["modules"]["ops"]["kernels"]["scan"]["source"] == "ops/ops.ll"
     project.idle()
+
+
+def test_r2_what_another_link_mode_made_is_taken_away(net: Project) -> None:
+    """A loader that finds the fatbin of a build with another GPU_LINK would load stale code from then on."""
+    net.build()
+    net.build("GPU_LINK=bundle")
+    assert (net.exists("build/net/net.fatbin"), net.exists("build/net/net.gpubundle")) == (False, True)
+    net.idle("GPU_LINK=bundle")
+    net.build()
+    assert (net.exists("build/net/net.fatbin"), net.exists("build/net/net.gpubundle")) == (True, False)
+    net.idle()
+
+
+def test_r5_resources_that_are_not_the_images_are_made_again(net: Project) -> None:
+    """A build that was killed between the two files, and an edit that was taken back; or a file that was changed, its time kept."""
+    net.build()
+    before, side = net.manifest(), net.path("build/net/net/sm_90.link.json")
+    times = side.stat()
+    text = side.read_text(encoding="utf-8")
+    side.write_text(text.replace('"spill_loads": 0', '"spill_loads": 8'), encoding="utf-8")
+    net.build()
+    assert side.read_text(encoding="utf-8") == text
+    side.write_text(text.replace('"spill_loads": 0', '"spill_loads": 8'), encoding="utf-8")
+    os.utime(side, ns=(times.st_atime_ns, times.st_mtime_ns))
+    net.path("build/net.json").unlink()
+    assert "sm_90.link.json is not what was written beside sm_90.cubin" in net.fail().output
+    net.build()
+    assert net.manifest() == before
+    net.idle()

@@ -103,7 +103,7 @@ def test_a_record_of_a_later_version_is_read(tmp_path: Path) -> None:
     data = json.loads(record_path(path).read_text())
     data["later"] = 1
     data["resources"] = [{"kernel": "k", "registers": 8, "later": 2}]
-    record_path(path).write_text(json.dumps(data))
+    record_path(path).write_text(json.dumps({**data, "seal": records.seal(data)}))
     found = store.check(path)
     assert found is not None
     assert found.resources == (Resources(kernel="k", registers=8),)
@@ -225,11 +225,17 @@ def odd_record(path: Path) -> None:
     record_path(path).write_text("[" * 100_000)
 
 
+def changed_record(path: Path) -> None:
+    """What the checksum does not cover: seconds, resources, what the tool said."""
+    data = json.loads(record_path(path).read_text())
+    record_path(path).write_text(json.dumps({**data, "seconds": 1.5}))
+
+
 def record_folder(path: Path) -> None:
     folder(record_path(path))
 
 
-DAMAGE = [truncate, empty, flip, foreign, folder, pipe, no_record, half_a_record, empty_record, odd_record, record_folder]
+DAMAGE = [truncate, empty, flip, foreign, folder, pipe, no_record, half_a_record, empty_record, odd_record, changed_record, record_folder]
 
 
 @pytest.mark.parametrize("damage", DAMAGE)

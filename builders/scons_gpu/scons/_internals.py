@@ -77,7 +77,10 @@ class Job(Protocol):
         """Whether there is rightly no file."""
 
     def sidecars(self) -> Sequence[Path]:
-        """Files that are written beside the target and must be there."""
+        """Files that are written beside the target."""
+
+    def is_whole(self) -> bool:
+        """Whether they are there and belong to the target."""
 
 
 class Artefact(SCons.Node.FS.File):  # type: ignore[misc]
@@ -105,7 +108,7 @@ class Artefact(SCons.Node.FS.File):  # type: ignore[misc]
         if not super().is_up_to_date():
             return False
         try:
-            return not self.is_file() or (self.is_recorded() and all(path.exists() for path in self.attributes.gpu.sidecars()))
+            return not self.is_file() or (self.is_recorded() and bool(self.attributes.gpu.is_whole()))
         except Exception:  # noqa: BLE001 - a hook: what cannot be told is made anew
             return False
 

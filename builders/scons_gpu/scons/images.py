@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ from scons_gpu.errors import DamagedError, LinkError
 from scons_gpu.scons.later import later
 from scons_gpu.scons.steps import Outcome, Step, assembling
 from scons_gpu.store.files import write_atomic
-from scons_gpu.store.record import Record, Resources
+from scons_gpu.store.record import Record, Resources, seal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -114,6 +115,13 @@ class OnePlan(Linking):
         """The resources."""
         return (self.sidecar,)
 
+    def is_whole(self) -> bool:
+        """Whether the resources are there, and not those of a later link that did not come to its image."""
+        try:
+            return self.sidecar.stat().st_mtime_ns <= self.target.stat().st_mtime_ns
+        except OSError:
+            return False
+
     def command(self) -> list[str]:
         """By hand."""
         return self.gpu("link", str(self.plan), *(["--as-ptx"] if self.recipe.kind == "ptx" else assembling(self.recipe.options)))
@@ -127,7 +135,7 @@ class OnePlan(Linking):
             return Outcome(result="empty")
         entries = self.entries(self.recipe, plan)
         outcome, data = self.make(plan, entries)
-        write_atomic(self.sidecar, _sidecar(entries))
+        write_atomic(self.sidecar, _sidecar(entries, data))
         write_atomic(self.target, data)
         return outcome
 
@@ -136,17 +144,18 @@ class OnePlan(Linking):
         raise NotImplementedError
 
 
-def _sidecar(entries: Mapping[str, tuple[Path, Record]]) -> str:
+def _sidecar(entries: Mapping[str, tuple[Path, Record]], data: bytes) -> str:
     """What the manifest has to know of an image's parts when the store is gone: each object's name, and what its assembler reported."""
     parts = {
         digest: {"object": path.name if path.suffix == ".cubin" else None, "resources": [asdict(each) for each in record.resources]}
         for digest, (path, record) in entries.items()
     }
-    return json.dumps({"parts": parts}, indent=1, sort_keys=True) + "\n"
+    told = {"image": hashlib.sha256(data).hexdigest(), "parts": parts}
+    return json.dumps({**told, "seal": seal(told)}, indent=1, sort_keys=True) + "\n"
 
 
 def _from_sidecar(plan: Plan, image_path: Path) -> manifest.BuiltArch:
-    parts = json.loads(image_path.with_name(f"{plan.arch}.link.json").read_text(encoding="utf-8"))["parts"]
+    parts = _told(image_path.with_name(f"{plan.arch}.link.json"), image_path)
     return manifest.BuiltArch(
         plan=plan,
         image=image_path,
@@ -156,6 +165,20 @@ def _from_sidecar(plan: Plan, image_path: Path) -> manifest.BuiltArch:
             for digest, part in parts.items()
         },
     )
+
+
+def _told(path: Path, image_path: Path) -> dict[str, Any]:
+    """The parts in a sidecar. One that is not of this image is taken away, so that the next build links again. Raises DamagedError."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        if told["seal"] == seal(told) and told["image"] == hashlib.sha256(image_path.read_bytes()).hexdigest():
+            parts: dict[str, Any] = told["parts"]
+            return parts
+    except (ValueError, KeyError, TypeError):
+        pass
+    remove(path)
+    msg = f"{path} is not what was written beside {image_path.name}"
+    raise DamagedError(msg, hint="build again: the image is linked anew")
 
 
 @dataclass(kw_only=True)
@@ -220,6 +243,7 @@ class BundleJob(Linking):
             remove(self.target)
             return Outcome(result="empty")
         archs = [recipe.target.name for recipe, _ in self.recipes]
+        remove(self.target.with_name(f"{self.name}.fatbin"))  # of a build with another GPU_LINK: nobody may load it now
         write_atomic(self.target, bundled.link_bundle(self.name, units, archs=archs, folder=self.target.parent))
         return Outcome()
 
@@ -247,6 +271,7 @@ class PackJob(Step):
         if not present:
             remove(self.target)
             return Outcome(result="empty")
+        remove(self.target.with_name(f"{self.name}.gpubundle"))  # of a build with another GPU_LINK: nobody may load it now
         write_atomic(self.target, fatbin.pack(present, fatbinary=self.fatbinary))
         return Outcome()
 

@@ -101,6 +101,10 @@ class Step:
         """Files beside the target that must be there."""
         return ()
 
+    def is_whole(self) -> bool:
+        """Whether they are."""
+        return all(path.exists() for path in self.sidecars())
+
     def work(self, node: Any) -> Outcome:
         """Makes the file. Raises GpuError."""
         raise NotImplementedError

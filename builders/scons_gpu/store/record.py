@@ -8,12 +8,14 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from scons_gpu.store.names import content
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-__all__ = ["FORMAT", "Record", "Resources", "from_text", "make", "to_text"]
+__all__ = ["FORMAT", "Record", "Resources", "from_text", "make", "seal", "to_text"]
 
-FORMAT = "scons-gpu/record/1"
+FORMAT = "scons-gpu/record/2"
 
 
 @dataclass(frozen=True)
@@ -61,14 +63,20 @@ def make(
 def to_text(record: Record, *, name: str) -> str:
     """The record as its file holds it. `name` is the entry's file name, so that a pair moved elsewhere is known for what it is."""
     fields = {**vars(record), "resources": [vars(resources) for resources in record.resources]}
-    return json.dumps({"format": FORMAT, "name": name, **fields}, sort_keys=True) + "\n"  # with an indent json is ten times slower
+    data = {"format": FORMAT, "name": name, **fields}
+    return json.dumps({**data, "seal": seal(data)}, sort_keys=True) + "\n"  # with an indent json is ten times slower
+
+
+def seal(data: Mapping[str, Any]) -> str:
+    """A hash over what else stands beside it in a JSON file: what an entry's checksum does not cover is believed as well."""
+    return content(json.dumps({name: value for name, value in data.items() if name != "seal"}, sort_keys=True).encode())[:16]
 
 
 def from_text(text: str | bytes, *, name: str) -> Record | None:
     """Reads what `to_text` wrote for `name`; None for anything else. Fields that a later version added are passed over."""
     try:
         data = json.loads(text)
-        if data["format"] != FORMAT or data["name"] != name:
+        if data["format"] != FORMAT or data["name"] != name or data["seal"] != seal(data):
             return None
         return _record(data)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
