@@ -82,9 +82,8 @@ def settled(pgid: int) -> list[int]:
     return group(pgid)
 
 
-@pytest.mark.parametrize("jobs", ["-j1", "-j2"])
-def test_r5_an_interrupt_of_the_group_ends_everything_and_loses_nothing_that_was_made(net: Project, jobs: str) -> None:
-    process = net.start(jobs)
+def test_r5_an_interrupt_of_the_group_ends_everything_and_loses_nothing_that_was_made(net: Project) -> None:
+    process = net.start("-j2")
     wait_for(lambda: len(list(net.root.glob(".gpu-store/object/*/*.json"))) >= 3, process)
     os.killpg(process.pid, signal.SIGINT)
     output, errors = process.communicate(timeout=60)
@@ -97,7 +96,7 @@ def test_r5_an_interrupt_of_the_group_ends_everything_and_loses_nothing_that_was
     assert 0 < net.done()["assemble"] < len(KERNELS)
     assert net.done()["source"] == net.done()["split"] == 0, "what was made before the interrupt is kept"
     assert len(net.kernels("net")) == len(KERNELS)
-    net.idle()
+    assert net.run("-q").returncode == 0
 
 
 def test_r5_workers_end_when_their_build_is_killed(net: Project) -> None:
@@ -123,7 +122,7 @@ def test_r5_a_killed_worker_is_an_error_that_names_the_kernel_and_the_next_build
     # Between two tasks nobody was waiting for it, and another one is started.
     net.build()
     assert len(net.kernels("net")) == len(KERNELS) + 1
-    net.idle()
+    assert net.run("-q").returncode == 0
 
 
 def test_r5_a_killed_assembler_fails_its_unit_alone_under_keep_going(net: Project, toolkit: Toolkit, toolchain: Toolchain) -> None:
@@ -142,7 +141,7 @@ def test_r5_a_killed_assembler_fails_its_unit_alone_under_keep_going(net: Projec
     assert not net.exists("build/net/net.fatbin")
     net.build(option)
     assert net.done()["assemble"] == 1
-    net.idle(option)
+    assert net.run("-q", option).returncode == 0
 
 
 def test_r5_a_tool_killed_in_the_middle_of_its_output_is_not_believed(net: Project, toolkit: Toolkit, toolchain: Toolchain) -> None:
@@ -157,7 +156,7 @@ def test_r5_a_tool_killed_in_the_middle_of_its_output_is_not_believed(net: Proje
         assert not net.exists("build/net/net.fatbin")
         toolkit.wrap(name, Path(real.path))
         net.build(*options)
-        net.idle(*options)
+        assert net.run("-q", *options).returncode == 0
         net.edit("net.ll", "11.0", "11.5") if "11.0" in net.read("net.ll") else net.edit("net.ll", "11.5", "11.25")
 
 
@@ -175,10 +174,10 @@ def test_r5_an_edit_taken_back_after_a_kill_is_built(net: Project) -> None:
         net.edit("net.ll", "11.5", "11.0")
         net.build("-j2")
         assert net.files("build/**/*") == made, appears
-        net.idle()
+        assert net.run("-q").returncode == 0
 
 
 def test_r5_random_kills(tmp_path: Path) -> None:
     """A few rounds of what benchmarks/kill.py does fifty of."""
     rounds = Rounds(tmp_path, seed=int.from_bytes(os.urandom(2), "big"), kernels=4)
-    assert [said for said in (rounds.round() for _ in range(3)) if said] == []
+    assert [said for said in (rounds.round() for _ in range(2)) if said] == []
