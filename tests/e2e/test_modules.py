@@ -168,6 +168,23 @@ env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[one, two]))
     assert not project.exists("build")
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('env.GpuProgram("build/net", [one])', "GpuProgram at SConstruct:4: a list is no module"),
+        ('env.GpuProgram("build/net", "one")', "GpuProgram at SConstruct:4: 'one' is no module"),
+        ('env.GpuModule("net", [], submodules=[None])', "module net at SConstruct:4: a NoneType is no module"),
+    ],
+)
+def test_m5_what_is_no_module_is_told_without_a_traceback(project: Project, line: str, said: str) -> None:
+    project.write("SConstruct", f'\none = env.GpuModule("one", ["a.ll"])\n{line}\n')
+    project.write("a.ll", ll("a"))
+    result = project.fail()
+    assert said in result.output
+    assert "Traceback" not in result.output
+    assert "File " not in result.output
+
+
 def test_m6_each_module_keeps_its_own_entries(project: Project) -> None:
     project.write(
         "SConstruct",

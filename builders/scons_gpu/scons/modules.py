@@ -94,14 +94,17 @@ def declare_module(  # noqa: PLR0913 - what a module is
     if not name or name in (".", "..") or "/" in name or name != name.strip():
         msg = f"GpuModule at {place}: {name!r} cannot be a module's name"
         raise UsageError(msg, hint="a name becomes a file name: use letters, digits, '.', '-' and '_'")
-    if isinstance(submodules, (str, Module)):
-        submodules = [submodules]
+    below = env.Flatten([submodules])
+    for item in below:
+        if not isinstance(item, (str, Module)):
+            msg = f"module {name} at {place}: {_shortly(item)} is no module"
+            raise UsageError(msg, hint="a submodule is what env.GpuModule gives, or its name")
     for sentence in settings.misspelt(env):
         session.warn(sentence)
     return Module(
         name=name,
         sources=_sources(env, session.arguments, name, sources, overrides),
-        submodules=tuple(submodules),
+        submodules=tuple(below),
         bypass=bool(bypass),
         settings=settings.read(env, session.arguments, overrides, supported=session.supported),
         place=place,
@@ -160,11 +163,14 @@ def _place() -> str:
     return f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
-def reach(root: Module, declared: Mapping[str, Sequence[Module]]) -> tuple[Module, ...]:
+def reach(root: object, declared: Mapping[str, Sequence[Module]]) -> tuple[Module, ...]:
     """Every module of a program once, submodules before their parents, in the order of declaration.
 
-    Raises UsageError for a cycle, showing it, and for two modules of one name, naming both places.
+    Raises UsageError for a root that is no module, for a cycle, showing it, and for two modules of one name, naming both places.
     """
+    if not isinstance(root, Module):
+        msg = f"GpuProgram at {_place()}: {_shortly(root)} is no module"
+        raise UsageError(msg, hint="a program has one root: what env.GpuModule gives, with others as its submodules")
     order: dict[str, Module] = {}
     for module in _walk(root, declared, ()):
         other = order.setdefault(module.name, module)
@@ -172,6 +178,10 @@ def reach(root: Module, declared: Mapping[str, Sequence[Module]]) -> tuple[Modul
             msg = f"module {module.name} is declared at {other.place} and at {module.place}"
             raise UsageError(msg, hint="names are unique in a program: rename one")
     return tuple(order.values())
+
+
+def _shortly(thing: object) -> str:
+    return repr(thing) if isinstance(thing, str) else f"a {type(thing).__name__}"
 
 
 def _walk(root: Module, declared: Mapping[str, Sequence[Module]], path: tuple[Module, ...]) -> Iterator[Module]:
