@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["HEAD", "LL_HEAD", "Project", "Result", "ll"]
 
 BUILDERS = Path(scons_gpu.__file__).parents[1]
+FACTS: dict[str, bytes] = {}
+"""What a store knows of tools, by file name. Good in any store: each fact tells which file, and as of when."""
 
 HEAD = f"""\
 env = Environment(tools=["gpu"], toolpath=[{scons_gpu.TOOLPATH!r}], GPU_ARCHS=["sm_90"])
@@ -137,10 +139,25 @@ class Project:
 
     def build(self, *args: str) -> Result:
         """SCons, which must succeed."""
+        self._give_facts()
         result = self.run(*args)
         assert result.returncode == 0, result.output
         assert "Traceback" not in result.output, result.output
+        self._take_facts()
         return result
+
+    def _give_facts(self) -> None:
+        """Into a store that is not there yet go the facts of tools that another project's build found out: that takes a second each time."""
+        if FACTS and not self.exists(".gpu-store"):
+            for name, data in FACTS.items():
+                path = self.path(f".gpu-store/tools/{name}")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+
+    def _take_facts(self) -> None:
+        if not FACTS:
+            tools = self.path(".gpu-store/tools")
+            FACTS.update({str(path.relative_to(tools)): path.read_bytes() for path in tools.glob("??/*.json")})
 
     def fail(self, *args: str) -> Result:
         """SCons, which must fail, and say why without a traceback."""
