@@ -20,7 +20,7 @@ from scons_gpu.store import log
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["HEAD", "LL_HEAD", "Project", "Result", "ll"]
+__all__ = ["CUDA", "HEAD", "LL_HEAD", "Project", "Result", "ll"]
 
 BUILDERS = Path(scons_gpu.__file__).parents[1]
 FACTS: dict[str, bytes] = {}
@@ -30,6 +30,24 @@ HEAD = f"""\
 env = Environment(tools=["gpu"], toolpath=[{scons_gpu.TOOLPATH!r}], GPU_ARCHS=["sm_90"])
 """
 """How a SConstruct begins, unless its test says otherwise."""
+
+CUDA = 'env.Append(GPU_CLANGFLAGS=["-nocudainc", "-include", "words.h"])\n'
+"""With this a SConstruct's `.cu` are quick to build: the toolkit's headers take clang longer than all the rest of a small project.
+`Project.write` puts words.h beside it, with the words of the language; what reads the real headers leaves it out."""
+
+WORDS = """\
+#define __device__ __attribute__((device))
+#define __global__ __attribute__((global))
+#define __shared__ __attribute__((shared))
+#define __constant__ __attribute__((constant))
+#define __noinline__ __attribute__((noinline))
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
+struct ThreadIdx { __declspec(property(get = get_x)) unsigned x; static __device__ unsigned get_x() { return __nvvm_read_ptx_sreg_tid_x(); } };
+extern const __device__ ThreadIdx threadIdx;
+inline __device__ int atomicAdd(int* place, int by) { return __atomic_fetch_add(place, by, __ATOMIC_RELAXED); }
+inline __device__ float sqrtf(float value) { return __nvvm_sqrt_rn_f(value); }
+"""
 
 LL_HEAD = """\
 target datalayout = "e-p6:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
@@ -96,6 +114,8 @@ class Project:
         """Puts a file there. A SConstruct that makes no Environment gets `HEAD`."""
         path = self.path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.name == "SConstruct" and CUDA in text:
+            self.write("words.h", WORDS)
         path.write_text(HEAD + text if path.name == "SConstruct" and "Environment(" not in text else text, encoding="utf-8")
         return path
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from elftools.elf.elffile import ELFFile
-from project import Project, ll
+from project import CUDA, Project, ll
 
 from scons_gpu.link import bundle
 
@@ -53,8 +53,7 @@ __device__ __noinline__ float helper(float v) { return v * v + 1.0f; }
 __constant__ float table[4] = {1.0f, 2.0f, 3.0f, 4.0f};
 template <class T> __global__ void __launch_bounds__(128) fill(T* data, int n) {
   __shared__ float buffer[128];
-  extern __shared__ int more[];
-  buffer[threadIdx.x] = more[threadIdx.x];
+  buffer[threadIdx.x] = (float)(int)data[threadIdx.x];
   __syncthreads();
   if (n < 0) printf("fill %d\\n", n);
   data[threadIdx.x] = (T)(int)helper(buffer[127 - threadIdx.x]);
@@ -87,7 +86,7 @@ env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[apart, shared, 
     apart, shared, again = (bundled(project, name) for name in ("apart", "shared", "again"))
     assert len({name for name, _, _ in apart.values()}) == len(apart) == 6
     assert {entry for _, entry, _ in apart.values()} == set(apart)
-    assert {entry for _, entry, _ in shared.values()} == {"kernel"}
+    assert {entry for _, entry, _ in shared.values()} == {"__kernel"}
     sharing: dict[str, set[str]] = {}
     for symbol, (name, _, _) in shared.items():
         sharing.setdefault(name, set()).add(symbol)
@@ -133,7 +132,8 @@ def test_d2_what_is_made_differently_is_never_merged(project: Project, toolchain
     modules = "\n".join(f"    env.GpuModule({name!r}, ['net.cu'], {override})," for name, override in variants.items())
     project.write(
         "SConstruct",
-        f"""
+        CUDA
+        + f"""
 env.Replace(GPU_LINK="bundle", GPU_SHARE_TWINS=1)
 env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[
 {modules}
@@ -166,7 +166,8 @@ env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[
 def test_d3_options_that_read_alike_are_kept_apart(project: Project) -> None:
     project.write(
         "SConstruct",
-        """
+        CUDA
+        + """
 env.GpuProgram("build/net", env.GpuModule("net", [
     env.GpuSource("net.cu", CPPDEFINES={"NAME": "one", "VALUE": "1"}),
     env.GpuSource("net.cu", CPPDEFINES={"NAME": "two", "VALUE": "1 -DOTHER=2"}),
@@ -251,7 +252,7 @@ __global__ void uses_numbers(int* data) { *data = numbers[*data]; }
 
 
 def test_d5_an_edit_concerns_exactly_the_kernels_that_it_reaches(project: Project) -> None:
-    project.write("SConstruct", 'env["CPPDEFINES"] = {"DEFINE": "1"}\nenv["CPPPATH"] = ["."]\n' + NET)
+    project.write("SConstruct", CUDA + 'env["CPPDEFINES"] = {"DEFINE": "1"}\nenv["CPPPATH"] = ["."]\n' + NET)
     project.write("net.cu", EDITS)
     project.write("outer.h", '#include "inner.h"\n')
     project.write("inner.h", "#define HEADER 5\n")
@@ -283,7 +284,8 @@ FIRST = (
 def test_d6_a_header_variable_of_two_sources(project: Project) -> None:
     project.write(
         "SConstruct",
-        """
+        CUDA
+        + """
 left = env.GpuModule("left", ["first.cu"])
 right = env.GpuModule("right", ["second.cu"])
 apart = env.GpuModule("apart", ["first.cu", "second.cu"], GPU_LINK="bundle")

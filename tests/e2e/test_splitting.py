@@ -7,8 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import llvmlite.binding as llvm
-import pytest
-from project import LL_HEAD, Project, ll
+from project import CUDA, LL_HEAD, Project, ll
 
 from scons_gpu.link import bundle, elf
 
@@ -30,7 +29,7 @@ NET = 'env.GpuProgram("build/net", env.GpuModule("net", ["net.ll"]))\n'
 
 def forms(project: Project, **sources: str) -> None:
     names = [name.replace("_", ".") for name in sources]
-    project.write("SConstruct", FORMS.format(repr(names)))
+    project.write("SConstruct", CUDA + FORMS.format(repr(names)))
     for name, text in zip(names, sources.values(), strict=True):
         project.write(name, text)
     project.build("-j2")
@@ -100,7 +99,8 @@ def test_s2_template_kernels_of_two_sources_are_in_the_image_once(project: Proje
 def test_s2_one_name_with_two_bodies_is_an_error_that_names_both_sources(project: Project) -> None:
     project.write(
         "SConstruct",
-        """
+        CUDA
+        + """
 one = env.GpuModule("one", ["a.cu", "b.cu"])
 program = env.GpuModule("program", ["a.cu", "b.cu"], GPU_LINK="bundle")
 apart = [env.GpuModule("left", ["a.cu"]), env.GpuModule("right", ["b.cu"])]
@@ -209,7 +209,8 @@ extern "C" __global__ void second(float* data) {
 def test_s6_lines_survive_and_moving_counts_only_where_they_are_asked_for(project: Project, toolchain: Toolchain) -> None:
     project.write(
         "SConstruct",
-        """
+        CUDA
+        + """
 plain = env.GpuModule("plain", ["net.cu"])
 lines = env.GpuModule("lines", ["net.cu"], GPU_LINEINFO=1)
 debug = env.GpuModule("debug", ["net.cu"], GPU_DEBUG=1)
@@ -245,7 +246,8 @@ env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[plain, lines, d
 def test_s7_shared_memory_is_summed_for_each_kernel_before_the_link(project: Project) -> None:
     project.write(
         "SConstruct",
-        """
+        CUDA
+        + """
 image = env.GpuModule("image", ["fits.cu", "large.cu"])
 apart = env.GpuModule("apart", ["fits.cu", "large.cu"], GPU_LINK="bundle")
 fits = env.GpuModule("fits", ["fits.cu"])
@@ -400,14 +402,18 @@ def test_s10_odd_names_and_text_that_looks_like_ir(project: Project, toolchain: 
     assert "fake" not in slice_of(project, "plain", "image")
 
 
-@pytest.mark.parametrize("name", ["a.b", '"a b"', '"k\\C3\\A9rnel"', '"1st"', '"quote\\22"'])
-def test_s10_a_kernel_that_ptx_cannot_spell_is_named(project: Project, name: str) -> None:
-    project.write("SConstruct", NET)
-    project.write("net.ll", LL_HEAD + f"define ptx_kernel void @{name}(ptr %x) {{\n  ret void\n}}\n")
-    result = project.fail()
-    (said,) = errors(result.output)
-    assert "net/net.ll (sm_90)" in said
-    assert "PTX cannot spell" in said
+def test_s10_a_kernel_that_ptx_cannot_spell_is_named(project: Project) -> None:
+    names = ["a.b", '"a b"', '"k\\C3\\A9rnel"', '"1st"', '"quote\\22"']
+    modules = ", ".join(f'env.GpuModule("m{number}", ["m{number}.ll"])' for number in range(len(names)))
+    project.write("SConstruct", f'env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[{modules}]))\n')
+    for number, name in enumerate(names):
+        project.write(f"m{number}.ll", LL_HEAD + f"define ptx_kernel void @{name}(ptr %x) {{\n  ret void\n}}\n")
+    result = project.fail("-k")
+    said = sorted(errors(result.output))
+    assert len(said) == len(names)
+    for number, line in enumerate(said):
+        assert line.startswith(f"error: m{number}/m{number}.ll (sm_90): cannot become units: kernel @{names[number]}"), line
+        assert "PTX cannot spell" in line
     assert not list(project.root.glob("build/**/*.json"))
 
 
