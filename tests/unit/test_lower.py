@@ -11,6 +11,7 @@ from scons_gpu.errors import GpuError, MissingSymbolError, SourceError, UsageErr
 from scons_gpu.lower.llvm import flushing, lower
 from scons_gpu.lower.options import LowerOptions, key
 from scons_gpu.toolchain.arch import Target
+from scons_gpu.toolchain.ourselves import recipe
 
 NVIDIA = next(Path(sys.prefix).glob("lib/python3*/site-packages/nvidia/cu13"))
 LIBDEVICE = str(NVIDIA / "nvvm/libdevice/libdevice.10.bc")
@@ -347,5 +348,5 @@ def test_the_key_is_canonical() -> None:
     fields = key(**{**KEY, "renames": {"b": "c", "a": "d"}})
     assert list(fields) == sorted(fields)
     assert fields == key(**{**KEY, "renames": [("a", "d"), ("b", "c")]})
-    assert dict(fields)["format"] == "scons-gpu/ptx/1"
+    assert dict(fields)["format"] == f"scons-gpu/ptx/1 {recipe()}"
     assert key(**KEY) == key(**{**KEY, "options": LowerOptions(ptx=78, opt=3, ftz=False)})

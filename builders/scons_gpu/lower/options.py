@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import UsageError
+from scons_gpu.toolchain.ourselves import recipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "LowerOptions", "key"]
 
 FORMAT = "scons-gpu/ptx/1"
-"""Raised whenever the recipe in `lower.llvm` changes: the same slice and options then have another digest."""
+"""Raised when the fields change. A hash over the code of the recipe stands behind it: other code, another digest."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def key(  # noqa: PLR0913 - one keyword per field of the digest
         "arch": target.name,
         "debug": "full" if options.debug else "lines" if options.lineinfo else "none",
         "fast-math": _flag(on=options.fast_math),
-        "format": FORMAT,
+        "format": f"{FORMAT} {recipe()}",
         "ftz": _flag(on=options.flush),
         "libdevice": libdevice,
         "llvm": llvm,

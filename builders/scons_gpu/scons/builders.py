@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import scons_gpu
 from scons_gpu.assemble.choose import choose
 from scons_gpu.assemble.provider import LinkInput
 from scons_gpu.errors import LinkError, UsageError
@@ -19,6 +18,7 @@ from scons_gpu.scons.program import Chain, pack_signature
 from scons_gpu.scons.steps import Outcome, Step, options_text
 from scons_gpu.store.files import write_atomic
 from scons_gpu.toolchain import versions
+from scons_gpu.toolchain.ourselves import identity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -151,7 +151,7 @@ def declare_device_link(env: Any, session: Session, target: Any, objects: Any, *
     tools = _tools(session, workspace, found)
     provider = choose(tools, wanted=found.provider, needs=["link"], facts=workspace.facts).provider
     nodes = env.arg2nodes(env.Flatten([objects]), env.fs.File)
-    signature = options_text(linker=provider.link_identity, arch=arch.name, debug=found.debug, tool=scons_gpu.__version__)
+    signature = options_text(linker=provider.link_identity, arch=arch.name, debug=found.debug, tool=identity())
     job = DeviceLinkJob(
         workspace=workspace,
         name=os.path.relpath(path, env.fs.Top.get_abspath()),
