@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,7 @@ case "$*" in *--options-file*) ;; *) exec REAL "$@" ;; esac
 for argument in "$@"; do case "$argument" in *.opt*|*/options*) file="$argument" ;; esac; done
 file="${file#--options-file=}"; file="${file#--options-file}"
 previous=; for argument in "$@"; do [ "$previous" = --options-file ] && file="$argument"; previous="$argument"; done
-python3 - "$file" <<'END'
+PYTHON - "$file" <<'END'
 import re, sys
 path = sys.argv[1]
 words = open(path).read().split("\\n")
@@ -73,7 +74,7 @@ def drop(word):
 open(path, "w").write("\\n".join(word for word in words if not drop(word)))
 END
 exec REAL "$@"
-""".replace("DROPPED", dropped),
+""".replace("DROPPED", dropped).replace("PYTHON", sys.executable),
     )
     assert re.search(rf"net/?\S* .*the linked image {said}", error(project))
 

@@ -140,6 +140,14 @@ def test_g1_a_variable_of_another_source_is_the_links_to_find_in_an_image_only()
     assert len({part.digest for part in (fine, alone, bundled)}) == 3
 
 
+def test_g4_state_whose_initial_value_names_what_nobody_defines_is_refused() -> None:
+    found = index("a.cu", unit("k"), state=(state("p"),), state_slice="s", state_needs=(("x", "p"),))
+    fine, lost = planned(found).parts
+    assert (fine.role, lost.role, refusal(fine)) == ("unit", "state", None)
+    assert str(refusal(lost)).startswith("a.cu: p uses x, which nobody defines")
+    assert not any(part.refused for part in planned(found, index("b.cu", state=(state("x"),), state_slice="t")).parts)
+
+
 def test_a_private_variable_is_nobody_elses() -> None:
     made = planned(index("a.cu", unit("k", needs=(("x", "k"),))), index("b.cu", state=(state("x", private=True),), state_slice="s"))
     assert isinstance(refusal(made.units[0]), MissingSymbolError)

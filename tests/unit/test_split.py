@@ -205,6 +205,13 @@ def test_s3_refused_by_name(text: str, named: str) -> None:
     assert str(error.value).startswith("k.ll: ")
 
 
+def test_s10_a_dollar_is_a_letter_to_ptx() -> None:
+    """LLVM prints such names between quotes."""
+    found = Split('@"x$y" = addrspace(1) global i32 0\ndefine ptx_kernel void @"k$1"() {\n  ret void\n}\n')
+    assert found.groups == [["k$1"]]
+    assert [state.symbol for state in found.index.state] == ["x$y"]
+
+
 def test_s3_empty_constructor_lists_are_nothing() -> None:
     found = Split(
         "@llvm.global_ctors = appending global [0 x { i32, ptr, ptr }] zeroinitializer\ndefine ptx_kernel void @k() {\n  ret void\n}\n"

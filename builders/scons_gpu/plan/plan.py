@@ -76,15 +76,17 @@ class _Draft:
 def plan(indexes: Sequence[Index], *, module: str, arch: str, link: str, key: Key) -> Plan:
     """The plan of one module for one architecture. Raises RefusedError, with both sources named, for what clashes."""
     draft = _Draft(link=link, key=key)
-    owners = {export.symbol: index.source for index in reversed(indexes) for export in index.exports}
-    variables = {state.symbol: index.source for index in reversed(indexes) for state in index.state if not state.private}
+    owners = _Owners(
+        functions={export.symbol: index.source for index in reversed(indexes) for export in index.exports},
+        variables={state.symbol: index.source for index in reversed(indexes) for state in index.state if not state.private},
+    )
     try:
         _check_strengths(indexes)
         for index in indexes:
-            renames = _add_state(draft, index)
+            renames = _add_state(draft, index, owners=owners)
             _add_tables(draft, index)
             for unit in index.units:
-                _add_unit(draft, unit, index=index, owners=_Owners(owners, variables), renames=renames)
+                _add_unit(draft, unit, index=index, owners=owners, renames=renames)
         _check_constants(draft)
     except GpuError as error:
         raise error.at(module=module, arch=arch) from None
@@ -113,7 +115,7 @@ def refusal(part: Part) -> GpuError | None:
     return from_json(json.loads(part.refused)) if part.refused else None
 
 
-def _add_state(draft: _Draft, index: Index) -> dict[str, str]:
+def _add_state(draft: _Draft, index: Index, *, owners: _Owners) -> dict[str, str]:
     """Enters the state of one source. Gives the renames that keep private state of equal content and name apart."""
     renames: dict[str, str] = {}
     defines = []
@@ -131,6 +133,8 @@ def _add_state(draft: _Draft, index: Index) -> dict[str, str]:
     if index.state_slice:
         pairs = tuple(sorted(renames.items()))
         fields = draft.key(index.state_slice, libdevice=index.state_libdevice, renames=pairs)
+        refused = _needs(index.state_needs, kernel="", source=index.source, owners=owners, link=draft.link)
+        fields = _with_refusal(fields, refused)
         name = draft.name(fields)
         draft.others[name] = Part(
             digest=name,
@@ -142,6 +146,7 @@ def _add_state(draft: _Draft, index: Index) -> dict[str, str]:
             renames=pairs,
             defines=tuple(sorted(defines)),
             libdevice=index.state_libdevice,
+            refused=refused,
         )
     return renames
 
@@ -173,8 +178,8 @@ def _add_tables(draft: _Draft, index: Index) -> None:
 def _add_unit(draft: _Draft, unit: Unit, *, index: Index, owners: _Owners, renames: dict[str, str]) -> None:
     pairs = tuple(sorted((old, new) for old, new in renames.items() if old in unit.state))
     fields = draft.key(unit.slice, libdevice=unit.libdevice, renames=pairs)
-    if refused := _needs(unit, index=index, owners=owners, link=draft.link):
-        fields = tuple(sorted((*fields, ("refused", refused))))  # another module may have what this one lacks
+    refused = _needs(unit.needs, kernel=unit.kernels[0].readable, source=index.source, owners=owners, link=draft.link)
+    fields = _with_refusal(fields, refused)
     name = draft.name(fields)
     part = Part(
         digest=name,
@@ -217,16 +222,16 @@ def _clash(kernel: Kernel, first: str, second: str) -> RefusedError:
     )
 
 
-def _needs(unit: Unit, *, index: Index, owners: _Owners, link: str) -> str:
-    """The refusal of a unit that uses what its source does not define, as JSON; empty where there is nothing such.
+def _needs(needs: Sequence[tuple[str, str]], *, kernel: str, source: str, owners: _Owners, link: str) -> str:
+    """The refusal of a part that uses what its source does not define, as JSON; empty where there is nothing such.
 
     A variable that another source of an image defines is the link's to find.
     """
-    for symbol, user in unit.needs:
-        source, name = index.source, demangle(symbol)
-        what = f"{demangle(user)} uses {name}, which"
+    for symbol, user in needs:
         if symbol in owners.variables and link != "bundle":
             continue
+        name = demangle(symbol)
+        what = f"{demangle(user)} uses {name}, which"
         if owner := owners.functions.get(symbol):
             hint = f"calls between the sources of a module are not resolved: include {name} in {source}"
             error: GpuError = RefusedError(f"{what} {owner} defines", hint=hint)
@@ -236,8 +241,13 @@ def _needs(unit: Unit, *, index: Index, owners: _Owners, link: str) -> str:
         else:
             hint = HOST_FUNCTIONS.get(symbol, "define it in this source, or remove what uses it")
             error = MissingSymbolError(f"{what} nobody defines", hint=hint)
-        return json.dumps(error.at(kernel=unit.kernels[0].readable, source=source).to_json(), sort_keys=True)
+        return json.dumps(error.at(kernel=kernel, source=source).to_json(), sort_keys=True)
     return ""
+
+
+def _with_refusal(fields: tuple[tuple[str, str], ...], refused: str) -> tuple[tuple[str, str], ...]:
+    """The key of a refused part is its own: another module may have what this one lacks."""
+    return tuple(sorted((*fields, ("refused", refused)))) if refused else fields
 
 
 def _check_strengths(indexes: Sequence[Index]) -> None:

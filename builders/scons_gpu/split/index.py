@@ -118,6 +118,8 @@ class Index:
     """Name of the text that defines all of `state`; empty where there is none."""
     state_libdevice: bool = False
     """Whether that text calls `__nv_…` functions."""
+    state_needs: tuple[tuple[str, str], ...] = ()
+    """(what nobody in this source defines, who names it), sorted, of all that the state's initial values lead to."""
     tables: tuple[Table, ...] = ()
     exports: tuple[Export, ...] = ()
     format: str = FORMAT
@@ -162,6 +164,7 @@ def _index(data: dict[str, Any]) -> Index:
             **data,
             "units": units,
             "state": tuple(State(**state) for state in data["state"]),
+            "state_needs": tuple((name, user) for name, user in data["state_needs"]),
             "tables": tuple(Table(**table) for table in data["tables"]),
             "exports": tuple(Export(**export) for export in data["exports"]),
             "notes": tuple(data["notes"]),

@@ -61,6 +61,7 @@ class Splitter:
         state = tuple(sorted((self._describe_state(symbol) for symbol in self._state), key=lambda found: found.symbol))
         units = tuple(self._unit(kernels, reasons) for kernels, reasons in groups)
         state_slice = self._state_slice() if self._apart and state else ""
+        state_needs, state_libdevice = self._state_needs() if state_slice else ((), False)
         tables = tuple(sorted((table for table, _ in self._found.values()), key=lambda table: table.symbol))
         return Index(
             source=source,
@@ -69,7 +70,8 @@ class Splitter:
             units=units,
             state=state,
             state_slice=state_slice,
-            state_libdevice=bool(state_slice) and self._state_calls_libdevice(),
+            state_libdevice=state_libdevice,
+            state_needs=state_needs,
             tables=tables,
             exports=self._exports(),
         )
@@ -302,10 +304,9 @@ class Splitter:
         symbols = self._graph.members(roots, stop=self._graph.kernels)
         return self._put(write(self._module, [self._in_state_slice(symbol) for symbol in symbols]).text)
 
-    def _state_calls_libdevice(self) -> bool:
-        """Whether a function that a variable names calls `__nv_…` functions."""
-        named = self._graph.members(self._state, stop=self._graph.kernels)
-        return any(plain(symbol).startswith("__nv_") for symbol in self._undefined.intersection(named))
+    def _state_needs(self) -> tuple[tuple[tuple[str, str], ...], bool]:
+        """What initial values lead to and nobody here defines, as of a unit."""
+        return self._needs(self._state, self._graph.members(self._state, stop=self._graph.kernels), assembly=False)
 
     def _describe_state(self, symbol: str) -> State:
         variable = self._module.variables[symbol]
