@@ -291,13 +291,18 @@ image = env.GpuModule("image", ["uses.cu", "has.cu"])
 text = env.GpuModule("text", ["uses.cu", "has.cu"], GPU_ARCHS="compute_90")
 apart = env.GpuModule("apart", ["uses.cu", "has.cu"], GPU_LINK="bundle")
 nobody = env.GpuModule("nobody", ["uses.cu"])
-env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[image, text, apart, nobody]))
+points = env.GpuModule("points", ["points.cu"])
+env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[image, text, apart, nobody, points]))
 """,
     )
     project.write("uses.cu", EXTERN)
     project.write(
         "has.cu",
         '__device__ int elsewhere;\n__constant__ float settings[4];\nextern "C" __global__ void has(int* data) { data[0] = elsewhere; }\n',
+    )
+    project.write(
+        "points.cu",
+        'extern __device__ int lost;\n__device__ int* pointer = &lost;\nextern "C" __global__ void alone(int* data) { data[0] = 2; }\n',
     )
     result = project.fail("-k", "-j2")
     assert project.variables("image") == ["elsewhere", "settings"]
@@ -306,8 +311,9 @@ env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[image, text, ap
     assert errors == [
         "error: kernel uses of apart/uses.cu (sm_90): uses uses elsewhere, which has.cu defines",
         "error: kernel uses of nobody/uses.cu (sm_90): uses uses elsewhere, which nobody defines",
+        "error: points/points.cu (sm_90): pointer uses lost, which nobody defines",
     ], result.output
-    assert project.compiled().count("fine") >= 1
+    assert {"alone", "fine"} <= set(project.compiled())
 
 
 @pytest.mark.parametrize("private", ["internal ", ""])
