@@ -185,6 +185,19 @@ def test_m5_what_is_no_module_is_told_without_a_traceback(project: Project, line
     assert "File " not in result.output
 
 
+def test_a_program_has_one_store(project: Project) -> None:
+    project.write(
+        "SConstruct", 'env["GPU_STORE"] = "store"\nops = SConscript("ops/SConscript", exports="env")\nenv.GpuProgram("build/net", ops)\n'
+    )
+    project.write("ops/SConscript", 'Import("env")\nops = env.GpuModule("ops", ["k.ll"])\nReturn("ops")\n')
+    project.write("ops/k.ll", ll("one"))
+    project.build("-n")  # a relative one is seen from the top, here as there
+    project.edit("ops/SConscript", '["k.ll"]', '["k.ll"], submodules=[env.GpuModule("lib", [], GPU_STORE="#elsewhere")]')
+    result = project.fail("-n")
+    assert result.returncode == 2
+    assert "error: module lib at ops/SConscript:2 has another GPU_STORE than ops at ops/SConscript:2" in result.stderr, result.stderr
+
+
 def test_m6_each_module_keeps_its_own_entries(project: Project) -> None:
     project.write(
         "SConstruct",

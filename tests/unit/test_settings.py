@@ -102,6 +102,11 @@ def test_an_unknown_name_is_told_with_the_nearest(env: Any) -> None:
         read(env, submodule=["ops"])
 
 
+def test_a_line_is_not_one_modules_own(env: Any) -> None:
+    with pytest.raises(UsageError, match="GPU_LOWERCOMSTR cannot be set here"):
+        read(env, GPU_LOWERCOMSTR="LLVM")
+
+
 def test_a_misspelt_name_in_the_environment_is_told_and_other_names_are_the_users(env: Any) -> None:
     assert settings.misspelt(env) == []
     env["GPU_MAXREGCOUNT"] = 32

@@ -74,7 +74,7 @@ def declare_source(env: Any, path: Any, **overrides: Any) -> GpuSource:
     """A source with front-end options of its own. Raises UsageError for a variable that no front end reads."""
     for name in overrides:
         if name not in settings.PER_SOURCE:
-            msg = f"GpuSource({path}) at {_place()}: {name} cannot be set for one source"
+            msg = f"GpuSource({path}) at {_place(env)}: {name} cannot be set for one source"
             raise UsageError(msg, hint=f"a source takes {', '.join(settings.PER_SOURCE)}; set others for its module")
     return GpuSource(env.File(path), tuple(sorted(overrides.items(), key=lambda item: item[0])))
 
@@ -90,7 +90,7 @@ def declare_module(  # noqa: PLR0913 - what a module is
     **overrides: Any,
 ) -> Module:
     """A module. Raises UsageError for what cannot be one."""
-    place = _place()
+    place = _place(env)
     if not name or name in (".", "..") or "/" in name or name != name.strip():
         msg = f"GpuModule at {place}: {name!r} cannot be a module's name"
         raise UsageError(msg, hint="a name becomes a file name: use letters, digits, '.', '-' and '_'")
@@ -155,21 +155,21 @@ def _hex(text: str) -> str:
 _OURS = str(Path(__file__).resolve().parents[1])
 
 
-def _place() -> str:
-    """file:line of the SConscript that is being read."""
+def _place(env: Any) -> str:
+    """file:line of the SConscript that is being read, from the top: SCons reads each in its own folder."""
     frame = sys._getframe(1)  # noqa: SLF001 - what `traceback` would do, without reading every line
     while frame.f_back and (frame.f_code.co_filename.startswith(_OURS) or f"{os.sep}SCons{os.sep}" in frame.f_code.co_filename):
         frame = frame.f_back
-    return f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return f"{os.path.relpath(frame.f_code.co_filename, env.fs.Top.get_abspath())}:{frame.f_lineno}"
 
 
-def reach(root: object, declared: Mapping[str, Sequence[Module]]) -> tuple[Module, ...]:
+def reach(env: Any, root: object, declared: Mapping[str, Sequence[Module]]) -> tuple[Module, ...]:
     """Every module of a program once, submodules before their parents, in the order of declaration.
 
     Raises UsageError for a root that is no module, for a cycle, showing it, and for two modules of one name, naming both places.
     """
     if not isinstance(root, Module):
-        msg = f"GpuProgram at {_place()}: {_shortly(root)} is no module"
+        msg = f"GpuProgram at {_place(env)}: {_shortly(root)} is no module"
         raise UsageError(msg, hint="a program has one root: what env.GpuModule gives, with others as its submodules")
     order: dict[str, Module] = {}
     for module in _walk(root, declared, ()):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import scons_gpu
 from scons_gpu.assemble.choose import choose
 from scons_gpu.errors import GpuError, UsageError
 from scons_gpu.lower import options as lowering
@@ -19,6 +18,7 @@ from scons_gpu.scons.steps import CudaJob, IrJob, PlanJob, SplitJob, note_lookin
 from scons_gpu.scons.units import Recipe
 from scons_gpu.split import INDEX_FORMAT
 from scons_gpu.toolchain import versions
+from scons_gpu.toolchain.ourselves import identity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,13 +119,13 @@ class Chain:
         path = self.folder / source.file(target.name, "ll")
         common = {**self.common(target, source.name, path), "source": source, "targeted": target}
         if not source.name.endswith(".cu"):
-            signature = options_text(llvm=self.tools.llvm, arch=target.name, tool=scons_gpu.__version__)
+            signature = options_text(llvm=self.tools.llvm, arch=target.name, tool=identity())
             return _compiled(self.env, path, [source.node], IrJob(**common, signature=signature)), path
         clang = self.clang(source)
         signature = options_text(
             clang=f"{clang.version} {clang.identity}",
             arch=target.name,
-            tool=scons_gpu.__version__,
+            tool=identity(),
             headers=self.tools.headers_identity,
             **vars(source.options),
         )
@@ -147,7 +147,7 @@ class Chain:
             form=self.form,
             format=INDEX_FORMAT,
             llvm=self.tools.llvm,
-            tool=scons_gpu.__version__,
+            tool=identity(),
             bits=os.environ.get("SCONS_GPU_TEST_HASH_BITS", ""),
         )
         job = SplitJob(**self.common(target, source.name, path), source=source, targeted=target, signature=signature, ir=ir, form=self.form)
@@ -163,7 +163,7 @@ class Chain:
             link=self.settings.link,
             llvm=self.tools.llvm,
             libdevice=self.tools.libdevice.identity if self.tools.libdevice else "",
-            tool=scons_gpu.__version__,
+            tool=identity(),
             **vars(options),
         )
         job = PlanJob(
@@ -212,7 +212,7 @@ class Chain:
             fail_on_spill=recipe.options.fail_on_spill,
             kind=recipe.kind,
             share_twins=recipe.share_twins,
-            tool=scons_gpu.__version__,
+            tool=identity(),
         )
 
     def image(self, target: Target, *, path: Path | None = None, ptx: bool = False) -> tuple[Any, Path, Any, Path]:
@@ -265,13 +265,14 @@ def _provider(tools: Toolchain, wanted: str, needs: tuple[Need, ...], facts: Pat
 
 def pack_signature(fatbinary: Tool, *, archs: Sequence[str]) -> str:
     """All that shapes a fatbin besides its images."""
-    return options_text(fatbinary=fatbinary.identity, archs=list(archs), tool=scons_gpu.__version__)
+    return options_text(fatbinary=fatbinary.identity, archs=list(archs), tool=identity())
 
 
 def declare_program(env: Any, session: Session, stem: str, root: Module) -> list[Any]:
     """The nodes of a program: its manifest, then each module's fatbin or bundle in order of declaration."""
     base = Path(env.File(f"{stem}.json").get_abspath()).with_suffix("")
-    modules = reach(root, session.declared)
+    modules = reach(env, root, session.declared)
+    _check_stores(root, modules)
     workspace = session.workspace(root.settings.store, fallback=base / ".gpu-store")
     if str(base) in workspace.plans:
         msg = f"two programs are called {stem}"
@@ -295,6 +296,13 @@ def declare_program(env: Any, session: Session, stem: str, root: Module) -> list
     node = _artefact(env, manifest, [*(entry.node for entry in nodes), *decided], job)
     note_looking(workspace)
     return [node, *(entry.node for entry in nodes)]
+
+
+def _check_stores(root: Module, modules: Sequence[Module]) -> None:
+    for module in modules:
+        if module.settings.store != root.settings.store:
+            msg = f"module {module.name} at {module.place} has another GPU_STORE than {root.name} at {root.place}"
+            raise UsageError(msg, hint="a program has one store: set it for the environment that all of its modules come from")
 
 
 def _module(env: Any, session: Session, workspace: Workspace, module: Module, base: Path) -> ModuleNode:
@@ -324,5 +332,5 @@ def _manifest_signature(built: Sequence[ModuleNode], job: ManifestJob) -> str:
         sources={module.name: [[source.stem, source.variant] for source in module.sources] for module in modules},
         options={entry.module.name: entry.options() for entry in built},
         tools=tools,
-        tool=scons_gpu.__version__,
+        tool=identity(),
     )

@@ -95,6 +95,9 @@ def _check_overrides(overrides: Mapping[str, Any]) -> None:
     for name in overrides:
         if name not in VARIABLES and name not in PER_SOURCE:
             raise _no_such(name)
+        if name.endswith("COMSTR"):
+            msg = f"{name} cannot be set here"
+            raise UsageError(msg, hint="a unit may belong to several modules: set its lines for the environment")
 
 
 def misspelt(env: Any) -> list[str]:
@@ -256,12 +259,15 @@ def _stores(env: Any, value: Any) -> tuple[Path, ...]:
 
 
 def _folder(env: Any, item: Any) -> Path:
-    """Where a folder is, as SCons reads its name. No node is made: SCons has its own words for a file in a folder's place."""
+    """Where a folder is, seen from the top: a program has one store, whichever SConscripts declare its modules.
+
+    No node is made: SCons has its own words for a file in a folder's place.
+    """
     if hasattr(item, "get_abspath"):
         return Path(item.get_abspath())
     text = str(env.subst(str(item)))
-    base, below = ("#", text[1:].lstrip("/")) if text.startswith("#") else (".", text)
-    return Path(os.path.normpath(Path(env.Dir(base).get_abspath(), below)))
+    below = text[1:].lstrip("/") if text.startswith("#") else text
+    return Path(os.path.normpath(Path(env.Dir("#").get_abspath(), below)))
 
 
 def _cpppath(env: Any, value: Any) -> tuple[str, ...]:
