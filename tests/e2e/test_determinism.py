@@ -104,6 +104,7 @@ def test_t10_another_environment_umask_and_number_of_cpus(tmp_path: Path, plain:
     assert differences(artefacts(project), plain) == []
 
 
+@pytest.mark.slow
 def test_t10_a_warm_store(tmp_path: Path, plain: dict[str, bytes]) -> None:
     """Filled by another history: other kernels first, then each source in a version that is edited."""
     project = tree(tmp_path / "project")
@@ -119,6 +120,7 @@ def test_t10_a_warm_store(tmp_path: Path, plain: dict[str, bytes]) -> None:
     assert differences({name: found[name] for name in plain if name in found}, plain) == []
 
 
+@pytest.mark.slow
 def test_t10_steps_in_processes_of_their_own(tmp_path: Path, plain: dict[str, bytes]) -> None:
     """Each artefact asked for by name, in a build of its own."""
     project = tree(tmp_path / "project")

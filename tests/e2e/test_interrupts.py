@@ -177,6 +177,7 @@ def test_r5_an_edit_taken_back_after_a_kill_is_built(net: Project) -> None:
         assert net.run("-q").returncode == 0
 
 
+@pytest.mark.slow
 def test_r5_random_kills(tmp_path: Path) -> None:
     """A few rounds of what benchmarks/kill.py does fifty of."""
     rounds = Rounds(tmp_path, seed=int.from_bytes(os.urandom(2), "big"), kernels=4)

@@ -347,6 +347,7 @@ def nameless(value: Any) -> Any:
     return [nameless(inner) for inner in value] if isinstance(value, list) else value
 
 
+@pytest.mark.slow
 def test_t9_a_hash_of_4_bits_builds_the_same_kernels(tmp_path: Path) -> None:
     made = []
     for bits in ("128", "4"):
