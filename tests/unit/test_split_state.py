@@ -495,3 +495,18 @@ def test_weak_variables_that_point_elsewhere_are_not_equal() -> None:
         next(state for state in Split(each).index.state if state.name == "p") for each in (text, text.replace("(1) @a", "(1) @b"))
     )
     assert one.content != other.content
+
+
+def test_s12_memory_that_is_defined_elsewhere_is_not_defined_here() -> None:
+    found = Split("""
+@theirs = available_externally addrspace(1) global i32 5
+@known = available_externally addrspace(1) constant i32 6
+define ptx_kernel void @k(ptr %o) {
+  %v = load i32, ptr addrspace(1) @theirs
+  %w = load i32, ptr addrspace(1) @known
+  ret void
+}
+""")
+    assert found.index.state == ()
+    assert found.unit("k").needs == (("theirs", "k"),)
+    assert "@known = internal addrspace(1) constant i32 6" in found.text("k")

@@ -18,8 +18,8 @@ Stamp = tuple[int, int, int]
 """Time, size and inode."""
 
 _SECOND = 1_000_000_000
-_LATE = 20_000_000
-"""Nanoseconds by which a file system's clock may be behind: it is read once a tick."""
+_LATE = 11_000_000
+"""Nanoseconds by which a file system's clock may be behind: it is read once a tick, which takes 10 ms at most."""
 
 
 def stamps(paths: Iterable[str], *, top: str) -> dict[str, Stamp]:

@@ -244,6 +244,8 @@ class _Reader:
             self._special(symbol, value)
             return
         linkage = next((word for word in words if re.fullmatch(_LINKAGES, word)), "")
+        if linkage == "available_externally" and (found[3] == "global" or "externally_initialized" in words):
+            linkage, value = "external", ""  # somebody else's memory: the value tells what it holds at first, and is no definition
         space = _ADDRSPACE.search(found[2])
         self.module.variables[symbol] = Variable(
             symbol=symbol,
