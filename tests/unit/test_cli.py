@@ -108,10 +108,10 @@ def test_stats_shows_the_last_build_or_the_one_asked_for(tmp_path: Path) -> None
         log.write(type="start", looking=False)
         log.write(type="end", ok=True, kernels=kernels, references=kernels, unique=2)
     assert json.loads(run("--store", tmp_path, "stats", "--json").output)["kernels"] == 5
-    older = json.loads(run("--store", tmp_path, "stats", "--build", "b1", "--json").output)
+    older = json.loads(run("--store", tmp_path, "--build", "b1", "stats", "--json").output)
     assert (older["schema"], older["build"], older["kernels"], older["shared"]) == (1, "b1", 3, 1)
     assert "kernels" in run("--store", tmp_path, "stats").output
-    missing = run("--store", tmp_path, "stats", "--build", "b9")
+    missing = run("--store", tmp_path, "--build", "b9", "stats")
     assert (missing.exit_code, "b9" in missing.stderr) == (2, True)
 
 

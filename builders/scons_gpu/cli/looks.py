@@ -73,15 +73,15 @@ def _show_doctor(report: dict[str, Any]) -> None:
 
 
 @click.command()
-@click.option("--build", help="Which build, by its name in <store>/log.jsonl; the last one by default.", metavar="ID")
 @given.as_json
 @click.pass_obj
-def stats(place: Place, build: str | None, as_json: bool) -> None:
+def stats(place: Place, as_json: bool) -> None:
     """What a build made, reused and shared, and what took the time."""
     from scons_gpu.inspect.tables import show
     from scons_gpu.store.log import read
     from scons_gpu.store.stats import stats as count
 
+    build = place.build
     counted = count(read(place.store / "log.jsonl"), build=build)
     if not counted.build:
         msg = f"there is no build {build} in {place.store}" if build else f"no build was logged in {place.store}"

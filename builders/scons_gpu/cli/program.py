@@ -32,6 +32,8 @@ class Place:
     """Where a command works."""
 
     store: Path
+    build: str | None = None
+    """The build that a command is about; None for the last one."""
 
 
 class _Program(click.Group):
@@ -58,15 +60,16 @@ class _Program(click.Group):
 @click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option("-C", "directory", type=click.Path(exists=True, file_okay=False), default=".", help="Work in DIR.", metavar="DIR")
 @click.option("--store", type=click.Path(file_okay=False), help="The store; .gpu-store in DIR by default.", metavar="DIR")
+@click.option("--build", help="The build to look at, by its name in <store>/log.jsonl; the last one by default.", metavar="ID")
 @click.version_option(__version__, prog_name="scons-gpu", message="%(prog)s %(version)s")
 @click.pass_context
-def program(ctx: click.Context, directory: str, store: str | None) -> None:
+def program(ctx: click.Context, directory: str, store: str | None, build: str | None) -> None:
     """Builds GPU modules step by step, and shows what a build made.
 
     Exit codes: 0 done, 1 what was asked about failed or differs, 2 wrong use.
     """
     ctx.with_resource(_working_in(directory))
-    ctx.obj = Place(store=Path(store or ".gpu-store").absolute())
+    ctx.obj = Place(store=Path(store or ".gpu-store").absolute(), build=build)
 
 
 for _command in (*LOOKS, *STEPS):
