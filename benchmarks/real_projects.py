@@ -42,6 +42,7 @@ import sys
 sys.path.insert(0, {package!r})
 import scons_gpu
 env = Environment(tools=["gpu"], toolpath=[scons_gpu.TOOLPATH], GPU_ARCHS=[{arch!r}], GPU_STORE={store!r})
+env["GPU_CLANGFLAGS"] = {flags!r}
 for name, source, folders in {files!r}:
     env.GpuProgram(name + "/image", env.GpuModule(name, [source], GPU_LINK="image", CPPPATH=folders))
     written = f"{{name}}/image/{{name}}/{{source.rpartition('/')[2]}}.{arch}.ll"
@@ -94,6 +95,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=10, help="files to one SConstruct")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--flag", action="append", default=[], help="one of GPU_CLANGFLAGS")
     parser.add_argument("--json", type=Path, default=None, help="the whole report")
     arguments = parser.parse_args()
     arguments.folder, arguments.work = arguments.folder.resolve(), arguments.work.resolve()
@@ -117,7 +119,9 @@ def _batch(works: list[Work], tools: Tools, arguments: argparse.Namespace, *, po
     folder = arguments.work / "batches" / works[0].name
     folder.mkdir(parents=True, exist_ok=True)
     files = [(work.name, str(work.source), _folders(work.source)) for work in works]
-    text = SCONSTRUCT.format(package=str(PACKAGE), arch=arguments.arch, store=str(arguments.work / "store"), files=files)
+    text = SCONSTRUCT.format(
+        package=str(PACKAGE), arch=arguments.arch, store=str(arguments.work / "store"), flags=arguments.flag, files=files
+    )
     (folder / "SConstruct").write_text(text)
     begun = time.monotonic()
     said = _build(folder, arguments)
