@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from typing import TYPE_CHECKING
 
 from scons_gpu.toolchain.facts import Facts
@@ -38,6 +40,24 @@ def test_a_file_that_is_led_to_counts_as_well(tmp_path: Path) -> None:
     library.unlink()
     library.write_text("333")
     assert learn() == "3"
+
+
+def test_r2_a_file_that_changes_with_its_size_and_time_kept_is_asked_again(tmp_path: Path) -> None:
+    facts, file = Facts(tmp_path / "facts"), tmp_path / "file"
+    for text in ("old", "new"):
+        file.write_text(text)
+        os.utime(file, (1, 1))
+        assert facts.learn("k", str(file), files=lambda: [str(file)], find_out=lambda _: {"text": file.read_text()}) == {"text": text}
+        time.sleep(0.02)  # more than a tick of the file system's clock
+
+
+def test_t1_a_fact_that_was_changed_is_found_out_again(tmp_path: Path) -> None:
+    facts, file = Facts(tmp_path / "facts"), tmp_path / "file"
+    file.write_text("1")
+    facts.learn("k", str(file), files=lambda: [str(file)], find_out=lambda _: {"version": "13.5"})
+    (kept,) = (tmp_path / "facts").glob("*/*.json")
+    kept.write_text(kept.read_text().replace("13.5", "12.5"))
+    assert facts.learn("k", str(file), files=lambda: [str(file)], find_out=lambda _: {"version": "13.5"}) == {"version": "13.5"}
 
 
 def test_nothing_is_kept_where_the_end_cannot_be_seen(tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from scons_gpu.errors import GpuError
 from scons_gpu.store.files import write_atomic
+from scons_gpu.store.record import seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["Facts"]
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ class Facts:
         found = dict(find_out(chain))
         if looks:
             with contextlib.suppress(GpuError):
-                write_atomic(path, json.dumps({"format": _FORMAT, "files": looks, "found": found}, indent=1))
+                entry = {"format": _FORMAT, "files": looks, "found": found}
+                write_atomic(path, json.dumps({**entry, "seal": seal(entry)}, indent=1))
         return found
 
     def _path(self, kind: str, file: str) -> Path:
@@ -52,18 +54,23 @@ class Facts:
 
 
 def _look(file: str) -> list[str | int]:
-    """Symbolic links are followed: one that points elsewhere now shows another inode."""
+    """Symbolic links are followed: one that points elsewhere now shows another inode. The time is the inode's, which nobody can set."""
     try:
         stat = Path(file).stat()
     except OSError:
         return [file]
-    return [file, stat.st_size, stat.st_mtime_ns, stat.st_ino]
+    return [file, stat.st_size, stat.st_ctime_ns, stat.st_ino]
 
 
 def _read(path: Path) -> dict[str, str] | None:
     try:
         entry = json.loads(path.read_bytes())
-        if entry["format"] != _FORMAT or not entry["files"] or any(_look(str(look[0])) != look for look in entry["files"]):
+        if (
+            entry["format"] != _FORMAT
+            or entry["seal"] != seal(entry)
+            or not entry["files"]
+            or any(_look(str(look[0])) != look for look in entry["files"])
+        ):
             return None
         found = dict(entry["found"])
     except (OSError, ValueError, TypeError, KeyError, IndexError):
