@@ -105,9 +105,9 @@ class Artefact(SCons.Node.FS.File):  # type: ignore[misc]
 
     def is_up_to_date(self) -> bool:
         """As SCons says, and the file is the one that was recorded."""
-        if not super().is_up_to_date():
-            return False
         try:
+            if not super().is_up_to_date():
+                return False
             return not self.is_file() or (self.is_recorded() and bool(self.attributes.gpu.is_whole()))
         except Exception:  # noqa: BLE001 - a hook: what cannot be told is made anew
             return False
@@ -179,11 +179,14 @@ class Artefact(SCons.Node.FS.File):  # type: ignore[misc]
 
     def visited(self) -> None:
         """What is up to date and unchanged is recorded already; SCons would write the whole record anew."""
-        if self.get_state() > SCons.Node.up_to_date or not self.is_unchanged():
-            super().visited()
+        try:
+            if self.get_state() > SCons.Node.up_to_date or not self.is_unchanged():
+                super().visited()
+                return
+            ninfo = self.get_ninfo()
+            ninfo.csig, ninfo.timestamp, ninfo.size = self.get_csig(), self.get_timestamp(), self.get_size()
+        except Exception:  # noqa: BLE001 - a hook: what is not recorded is made anew the next time
             return
-        ninfo = self.get_ninfo()
-        ninfo.csig, ninfo.timestamp, ninfo.size = self.get_csig(), self.get_timestamp(), self.get_size()
 
     def release_target_info(self) -> None:
         """There are as many artefacts as modules: memory is no reason to compare each once more before it is let go."""
