@@ -324,6 +324,8 @@ def test_explain_shows_what_changed_in_an_action(tree: Tree) -> None:
         "plan.attributes.gpu.makes_nothing = lambda: 1 / 0",
         "_internals.Artefact.is_recorded = lambda self: 1 / 0",
         "_internals.Image._decided = lambda self: 1 / 0",
+        "_internals.Artefact.get_timestamp = lambda self: 1 / 0",
+        "_internals.Artefact.get_size = lambda self: 1 / 0",
     ],
 )
 def test_t11_a_hook_that_raises_does_not_hang_the_build(tree: Tree, fault: str, jobs: str) -> None:

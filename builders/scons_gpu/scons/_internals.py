@@ -177,6 +177,17 @@ class Artefact(SCons.Node.FS.File):  # type: ignore[misc]
         if self.get_state() != SCons.Node.up_to_date:
             super().prepare()
 
+    def built(self) -> None:
+        """Records what was made. A file that is gone again by now is made anew the next time."""
+        try:
+            self.record()
+        except Exception:  # noqa: BLE001 - a hook: what is not recorded is made anew the next time
+            return
+
+    def record(self) -> None:
+        """What SCons does for a node that was built."""
+        super().built()
+
     def visited(self) -> None:
         """What is up to date and unchanged is recorded already; SCons would write the whole record anew."""
         try:
@@ -206,14 +217,14 @@ class Compiled(Artefact):
             if not self._is_current():
                 self.add_prerequisite(list(_derived_headers(self)))
 
-    def built(self) -> None:
+    def record(self) -> None:
         """Records what the compiler read this time."""
         self._forget_implicit()
         headers = [node for node in self._read() if node.exists()]
         self.add_to_implicit(headers)
         for node in headers:
             node.get_ninfo().update(node)
-        super().built()
+        super().record()
 
     def _read(self) -> list[Any]:
         try:
