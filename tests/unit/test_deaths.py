@@ -77,7 +77,7 @@ def test_a4_an_intrinsic_below_its_architecture_names_what_it_needs(need: object
     with pytest.raises(UnsupportedArchError) as error:
         pool.run("lower", file=file, arch=below, options=LowerOptions(ptx=max(80, version)))
     intrinsic = call.partition("(")[0].removesuffix(".p3")
-    assert f"({below}): {intrinsic} ({need.instruction}) needs {need.arch}" in str(error.value)
+    assert f"{below}: {intrinsic} ({need.instruction}) needs {need.arch}" in str(error.value)
     newest = max(version, LEAST_PTX[need.arch])
     assert pool.run("lower", file=file, arch=need.arch, options=LowerOptions(ptx=newest))["bytes"]
 
