@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import abstractmethod
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -40,9 +41,9 @@ class Linking(Step):
     expanded: bool = field(default=False, init=False)
     error: Exception | None = field(default=None, init=False)
 
+    @abstractmethod
     def decided(self) -> Sequence[tuple[Recipe, Path]]:
         """Recipes with the plans that they are for."""
-        raise NotImplementedError
 
     def units(self) -> list[Any]:
         """The nodes of all that the store lacks. Called when this image is out of date."""
@@ -139,9 +140,9 @@ class OnePlan(Linking):
         write_atomic(self.target, data)
         return outcome
 
+    @abstractmethod
     def make(self, plan: Plan, entries: Mapping[str, tuple[Path, Record]]) -> tuple[Outcome, bytes]:
         """The image."""
-        raise NotImplementedError
 
 
 def _sidecar(entries: Mapping[str, tuple[Path, Record]], data: bytes) -> str:

@@ -7,6 +7,7 @@ import json
 import shlex
 import threading
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -52,7 +53,7 @@ class Outcome:
 
 
 @dataclass(kw_only=True)
-class Step:
+class Step(ABC):
     """What all jobs have in common: the line, the log record, and what becomes of an error."""
 
     stage: ClassVar[str]
@@ -80,9 +81,9 @@ class Step:
         """What the line says after the verb."""
         return f"{self.name}  {self.arch}" if self.arch else self.name
 
+    @abstractmethod
     def command(self) -> list[str]:
         """The command that does the same by hand."""
-        raise NotImplementedError
 
     def by_hand(self) -> str:
         """That command as a shell takes it, in the folder of the SConstruct, tools that variables name included."""
@@ -105,9 +106,9 @@ class Step:
         """Whether they are."""
         return all(path.exists() for path in self.sidecars())
 
+    @abstractmethod
     def work(self, node: Any) -> Outcome:
         """Makes the file. Raises GpuError."""
-        raise NotImplementedError
 
     def explain(self, error: GpuError) -> GpuError:
         """Adds what this step knows of its place to an error."""
