@@ -188,3 +188,10 @@ def test_r5_random_kills(tmp_path: Path) -> None:
     """A few rounds of what benchmarks/kill.py does fifty of."""
     rounds = Rounds(tmp_path, seed=int.from_bytes(os.urandom(2), "big"), kernels=4)
     assert [said for said in (rounds.round() for _ in range(2)) if said] == []
+
+
+def test_r5_an_interrupt_while_sconstructs_are_read_is_no_build(net: Project) -> None:
+    net.write("SConstruct", NET + "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    result = net.fail()
+    assert "nothing to do" not in result.output
+    assert not net.exists(".gpu-store/log.jsonl")

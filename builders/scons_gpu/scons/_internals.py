@@ -291,7 +291,11 @@ class UnitFile(SCons.Node.FS.File):  # type: ignore[misc]
 class Batch(SCons.Taskmaster.Taskmaster):  # type: ignore[misc]
     """The stock taskmaster, with units kept back until all of them are known, then given longest first."""
 
+    begun = False
+    """Whether SCons came to build anything: it may be stopped while it reads SConstructs."""
+
     def __init__(self, *args: Any, **kw: Any) -> None:
+        Batch.begun = True
         super().__init__(*args, **kw)
         self.candidates: list[Any]
         self.pending_children: set[Any]

@@ -157,7 +157,7 @@ class Session:
         """Closes the log and says what was done. Runs when SCons is through, whatever came before."""
         if self._pool:
             self._pool.close()
-        if _internals.looking():
+        if _internals.looking() or not _internals.Batch.begun:
             return
         for workspace in self._workspaces.values():
             self._close_or_say(workspace)
