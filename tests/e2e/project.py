@@ -26,8 +26,9 @@ BUILDERS = Path(scons_gpu.__file__).parents[1]
 FACTS: dict[str, bytes] = {}
 """What a store knows of tools, by file name. Good in any store: each fact tells which file, and as of when."""
 
-HEAD = f"""\
-env = Environment(tools=["gpu"], toolpath=[{scons_gpu.TOOLPATH!r}], GPU_ARCHS=["sm_90"])
+HEAD = """\
+import scons_gpu
+env = Environment(tools=["gpu"], toolpath=[scons_gpu.TOOLPATH], GPU_ARCHS=["sm_90"])
 """
 """How a SConstruct begins, unless its test says otherwise."""
 
