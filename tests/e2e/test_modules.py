@@ -163,17 +163,17 @@ env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[one, two]))
     project.write("a.ll", ll("a"))
     result = project.fail()
     assert "same" in result.output
-    assert "SConstruct:3" in result.output
     assert "SConstruct:4" in result.output
+    assert "SConstruct:5" in result.output
     assert not project.exists("build")
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('env.GpuProgram("build/net", [one])', "GpuProgram at SConstruct:4: a list is no module"),
-        ('env.GpuProgram("build/net", "one")', "GpuProgram at SConstruct:4: 'one' is no module"),
-        ('env.GpuModule("net", [], submodules=[None])', "module net at SConstruct:4: a NoneType is no module"),
+        ('env.GpuProgram("build/net", [one])', "GpuProgram at SConstruct:5: a list is no module"),
+        ('env.GpuProgram("build/net", "one")', "GpuProgram at SConstruct:5: 'one' is no module"),
+        ('env.GpuModule("net", [], submodules=[None])', "module net at SConstruct:5: a NoneType is no module"),
     ],
 )
 def test_m5_what_is_no_module_is_told_without_a_traceback(project: Project, line: str, said: str) -> None:
