@@ -22,7 +22,8 @@ from scons_gpu.scons import _internals
 
 env = Environment(tools=[])
 _internals.install()
-artefact, compiled, image, unit = map(_internals.builder, (_internals.Artefact, _internals.Compiled, _internals.Image, _internals.UnitFile))
+artefact, compiled, image = map(_internals.builder, (_internals.Artefact, _internals.Compiled, _internals.Image))
+unit = _internals.unit
 
 def log(text):
     with open("log", "a") as file:

@@ -179,7 +179,8 @@ def test_d1_twins_of_a_bundle_share_an_object(tmp_path: Path) -> None:
     plan = Plan(module="net", arch="sm_90", link="bundle", parts=twins)
     objects = {each.digest: shared for each in twins}
     records = {each.digest: record("plain") for each in twins}
-    built = BuiltArch(plan=plan, objects=objects, records=records, entries={"twin": "plain"})
+    contents = {digest: path.read_bytes() for digest, path in objects.items()}
+    built = BuiltArch(plan=plan, objects=objects, contents=contents, records=records, entries={"twin": "plain"})
     text = build(tmp_path, BuiltModule(name="net", archs=(built,), bundle=tmp_path / "net.gpubundle"))
     module = valid(text)["modules"]["net"]
     assert (module["bundle"], module["images"]) == ("net.gpubundle", {})

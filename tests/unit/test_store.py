@@ -16,6 +16,7 @@ import pytest
 
 from scons_gpu.errors import DamagedError, GpuError, UsageError
 from scons_gpu.store import record as records
+from scons_gpu.store import sealed
 from scons_gpu.store.names import content
 from scons_gpu.store.record import Record, Resources
 from scons_gpu.store.store import Store, record_path, writable
@@ -100,10 +101,10 @@ def test_the_first_good_entry_stays(tmp_path: Path) -> None:
 def test_a_record_of_a_later_version_is_read(tmp_path: Path) -> None:
     store = Store([tmp_path])
     path = put(store)
-    data = json.loads(record_path(path).read_text())
+    data = sealed.from_text(record_path(path).read_bytes())
     data["later"] = 1
     data["resources"] = [{"kernel": "k", "registers": 8, "later": 2}]
-    record_path(path).write_text(json.dumps({**data, "seal": records.seal(data)}))
+    record_path(path).write_text(sealed.to_text(data))
     found = store.check(path)
     assert found is not None
     assert found.resources == (Resources(kernel="k", registers=8),)
@@ -460,7 +461,7 @@ for turn in range(30):
             store.save(path, data, record.make(data, key=key))
             found = store.load(path)
         # A collision that another build won while we built, or an entry that it took away, is a miss; never a wrong object.
-        assert found is None or (found[1].key == key and found[0] == data), path
+        assert found is None or (found.record.key == key and found.data == data), path
         name = store.put_text("slice", text := f"{number} {turn}\\n" * 2000)
         assert store.get_text("slice", name) == text
         if (number + turn + seed) % 5 == 0:

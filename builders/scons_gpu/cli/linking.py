@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from scons_gpu.assemble.key import Kind
     from scons_gpu.assemble.provider import AssembleOptions, Provider
     from scons_gpu.plan import Part, Plan
-    from scons_gpu.store.record import Record
+    from scons_gpu.store.record import Entry
     from scons_gpu.toolchain.tools import Toolchain
 
 __all__ = ["Linker"]
@@ -49,10 +49,10 @@ class Linker:
             msg = "there is nothing to link: no source of the module has a kernel"
             raise RefusedError(msg, module=plan.module, arch=plan.arch)
         if as_ptx or not parse(plan.arch)[0].real:
-            return merge_ptx([_ptx_part(part, _ptx(store, plan, part)[0]) for part in plan.parts]).encode()
+            return merge_ptx([_ptx_part(part, _ptx(store, plan, part)) for part in plan.parts]).encode()
         provider = self._provider(["relocatable", "link"])
-        objects = {part.digest: self._object(store, plan, part, provider, "rel")[0] for part in plan.parts}
-        linked = image.link_image(plan, objects, check=store.check, provider=provider, options=self.options)
+        objects = {part.digest: self._object(store, plan, part, provider, "rel") for part in plan.parts}
+        linked = image.link_image(plan, objects, provider=provider, options=self.options)
         self.output = linked.output if linked else ""
         return linked.data if linked else b""
 
@@ -75,26 +75,26 @@ class Linker:
     def _provider(self, needs: Collection[Need]) -> Provider:
         return choose(self.tools, wanted=self.provider, needs=needs, facts=self.store / "tools").provider
 
-    def _object(self, store: Store, plan: Plan, part: Part, provider: Provider, kind: Kind) -> tuple[Path, Record]:
-        """The part's object with its record, under the name that a build gives it."""
+    def _object(self, store: Store, plan: Plan, part: Part, provider: Provider, kind: Kind) -> Entry:
+        """The part's object, under the name that a build gives it."""
         twin = is_twin(part, share=self.share_twins and kind == "whole")
         key = unit_key(part, kind=kind, provider=provider, options=self.options, target=parse(plan.arch)[0], twin=twin)
         return _there(store, plan, part, store.claim("object", digest.fields(dict(key)), key, suffix=f".{kind}.cubin"))
 
 
-def _ptx(store: Store, plan: Plan, part: Part) -> tuple[Path, Record]:
+def _ptx(store: Store, plan: Plan, part: Part) -> Entry:
     return _there(store, plan, part, store.claim("ptx", part.digest, part.key, suffix=".ptx"))
 
 
-def _ptx_part(part: Part, path: Path) -> PtxPart:
-    return PtxPart(label=f"{part.readable} of {part.source}", text=path.read_text(encoding="utf-8"), optional=part.role == "table")
+def _ptx_part(part: Part, entry: Entry) -> PtxPart:
+    return PtxPart(label=f"{part.readable} of {part.source}", text=entry.data.decode(), optional=part.role == "table")
 
 
-def _there(store: Store, plan: Plan, part: Part, path: Path) -> tuple[Path, Record]:
-    record = store.check(path)
-    if record is None:
+def _there(store: Store, plan: Plan, part: Part, path: Path) -> Entry:
+    entry = store.load(path)
+    if entry is None:
         what = path.parts[-3]
         msg = f"its {'PTX' if what == 'ptx' else what} is not in the store ({path})"
         kernel = part.kernels[0].readable if part.kernels else ""
         raise DamagedError(msg, kernel=kernel, module=plan.module, source=part.source, hint="build it first, with the same options")
-    return path, record
+    return entry

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scons_gpu.plan.model import Plan
-    from scons_gpu.store.record import Record
+    from scons_gpu.store.record import Entry
 
 __all__ = ["Units", "link_bundle"]
 
@@ -22,8 +22,8 @@ class Units:
     """One architecture's units."""
 
     plan: Plan
-    files: Mapping[str, tuple[Path, Record]]
-    """Part digest → its whole object with its record, both checked; PTX for a virtual architecture."""
+    files: Mapping[str, Entry]
+    """Part digest → its whole object; PTX for a virtual architecture."""
     entries: Mapping[str, str] = field(default_factory=dict)
     """Kernel → its entry point's name in the object, where a twin's object is shared."""
 
@@ -34,9 +34,9 @@ def link_bundle(name: str, units: Sequence[Units], *, archs: Sequence[str], fold
     Raises LinkError for an object that lacks its kernel, DamagedError for one that does not read.
     """
     members = [
-        bundle.Entry(arch=each.plan.arch, name=_member(digest, path), data=path.read_bytes())
+        bundle.Entry(arch=each.plan.arch, name=_member(digest, entry.path), data=entry.data)
         for each in units
-        for digest, (path, _) in each.files.items()
+        for digest, entry in each.files.items()
     ]
     module = manifest.BuiltModule(name=name, archs=tuple(_built(each) for each in units))
     inner = manifest.build_manifest(name, archs=archs, modules=[module], tools={}, folder=folder)
@@ -51,7 +51,8 @@ def _member(digest: str, path: Path) -> str:
 def _built(units: Units) -> manifest.BuiltArch:
     return manifest.BuiltArch(
         plan=units.plan,
-        objects={digest: path for digest, (path, _) in units.files.items() if path.suffix == ".cubin"},
-        records={digest: record for digest, (_, record) in units.files.items()},
+        objects={digest: entry.path for digest, entry in units.files.items() if entry.path.suffix == ".cubin"},
+        contents={digest: entry.data for digest, entry in units.files.items() if entry.path.suffix == ".cubin"},
+        records={digest: entry.record for digest, entry in units.files.items()},
         entries=units.entries,
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from scons_gpu.assemble.provider import AssembleOptions, Linked, Provider
     from scons_gpu.plan.model import Part, Plan
-    from scons_gpu.store.record import Record
+    from scons_gpu.store.record import Entry
 
 __all__ = ["Image", "check_image", "link_image", "spelled"]
 
@@ -57,24 +57,17 @@ def spelled(symbol: str) -> str:
     return _NO_PTX_NAME.sub("_$_", symbol)
 
 
-def link_image(
-    plan: Plan,
-    objects: Mapping[str, Path],
-    *,
-    check: Callable[[Path], Record | None],
-    provider: Provider,
-    options: AssembleOptions,
-) -> Image | None:
+def link_image(plan: Plan, objects: Mapping[str, Entry | None], *, provider: Provider, options: AssembleOptions) -> Image | None:
     """The image of `plan`, from the relocatable object of each part's digest; None for a module without kernels.
 
-    `check` gives the record of an object whose bytes are what its record says (`Store.check`). Table objects are taken only where an
-    object that is taken has an undefined symbol for them. Raises DamagedError, LinkError, MissingSymbolError or a ToolError that name
-    kernel, module and source.
+    An object is as `Store.load` gives it, its bytes those that its record tells of; None for one that is missing or damaged. Table
+    objects are taken only where an object that is taken has an undefined symbol for them. Raises DamagedError, LinkError,
+    MissingSymbolError or a ToolError that name kernel, module and source.
     """
     if not plan.units:
         return None
     try:
-        taken = _taken(plan, lambda part: _object(plan, part, objects, check))
+        taken = _taken(plan, lambda part: _object(plan, part, objects))
         linked = _linked(plan, taken, provider=provider, options=options)
         check_image(plan, linked.data)
     except GpuError as error:
@@ -111,25 +104,23 @@ def _once(counts: Counter[str], symbol: str, what: str, readable: str, source: s
         raise LinkError(msg, source=source, hint="the linker dropped or doubled an input; scons-gpu doctor shows which linker it is")
 
 
-def _object(plan: Plan, part: Part, objects: Mapping[str, Path], check: Callable[[Path], Record | None]) -> _Object:
-    """One part's object, after a full check of its bytes and of what it defines."""
+def _object(plan: Plan, part: Part, objects: Mapping[str, Entry | None]) -> _Object:
+    """One part's object, after a check of what it defines."""
     if error := refusal(part):
         raise error
     kernel = part.kernels[0].readable if part.kernels else ""
     try:
-        path = objects.get(part.digest)
-        if path is None or check(path) is None:
-            what = "is missing" if path is None or not path.exists() else "is damaged"
-            msg = f"{_subject(part)} {what}"
+        entry = objects.get(part.digest)
+        if entry is None:
+            msg = f"{_subject(part)} is missing or damaged"
             raise DamagedError(msg, hint="build again: it is made anew")
-        data = path.read_bytes()
-        read = elf.read(data, path=_subject(part))
-        _check_arch(part, data, target=Target(plan.arch, real=True))
+        read = elf.read(entry.data, path=_subject(part))
+        _check_arch(part, entry.data, target=Target(plan.arch, real=True))
         _check_object(part, read)
         _check_shared(part, read)
     except GpuError as error:
         raise error.at(kernel=kernel, source=part.source) from None
-    return _Object(part=part, path=path, read=read)
+    return _Object(part=part, path=entry.path, read=read)
 
 
 def _check_arch(part: Part, data: bytes, *, target: Target) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,7 +133,9 @@ class BuiltArch:
     image: Path | None = None
     """The `.cubin`, or the `.ptx` that the driver finishes; None in a bundle."""
     objects: Mapping[str, Path] = field(default_factory=dict)
-    """Part digest → its object. Needed for bundles; elsewhere they give the objects' names."""
+    """Part digest → its object, for its name."""
+    contents: Mapping[str, bytes] = field(default_factory=dict)
+    """Part digest → its object's bytes, in a bundle."""
     records: Mapping[str, Record] = field(default_factory=dict)
     """Part digest → its object's record."""
     entries: Mapping[str, str] = field(default_factory=dict)
@@ -178,13 +180,35 @@ def build_manifest(
 
 def to_text(manifest: Manifest) -> str:
     """The manifest as its file holds it."""
-    data = {"schema": SCHEMA, **asdict(manifest)}
-    for module in data["modules"].values():
-        for kernel in module["kernels"].values():
-            for build in kernel["archs"].values():
-                if build["chosen"] is None:
-                    del build["chosen"]
-    return json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    data = {**vars(manifest), "schema": SCHEMA}
+    data["tools"] = {name: vars(tool) for name, tool in manifest.tools.items()}
+    data["modules"] = {name: _plain(module) for name, module in manifest.modules.items()}
+    return _lines(data, 6) + "\n"
+
+
+def _plain(module: Module) -> dict[str, Any]:
+    kernels = {
+        symbol: {**vars(kernel), "archs": {arch: _plain_build(build) for arch, build in kernel.archs.items()}}
+        for symbol, kernel in module.kernels.items()
+    }
+    images = {arch: vars(image) for arch, image in module.images.items()}
+    return {**vars(module), "kernels": kernels, "images": images, "state": [vars(state) for state in module.state]}
+
+
+def _plain_build(build: Build) -> dict[str, Any]:
+    return {name: value for name, value in vars(build).items() if value is not None or name != "chosen"}
+
+
+_ENCODE = json.JSONEncoder(sort_keys=True, ensure_ascii=False).encode
+
+
+def _lines(value: Any, depth: int, indent: str = "") -> str:  # noqa: ANN401 - whatever JSON can say
+    """JSON with an item a line down to `depth`, so that manifests diff by kernel and architecture; json's indent is ten times slower."""
+    if depth == 0 or not isinstance(value, dict) or not value:
+        return _ENCODE(value)
+    inner = indent + " "
+    items = [f"{inner}{_ENCODE(name)}: {_lines(value[name], depth - 1, inner)}" for name in sorted(value)]
+    return "{\n" + ",\n".join(items) + f"\n{indent}}}"
 
 
 def from_text(text: str, *, path: str = "manifest") -> Manifest:
@@ -265,18 +289,21 @@ def _relative(path: Path, folder: Path) -> str:
 
 def _builds(built: BuiltArch) -> Iterable[tuple[PlannedKernel, Build]]:
     """Every kernel of the plan with what became of it."""
-    image = _resources(built.image) if built.image else None
+    image = _image_resources(built.image) if built.image else None
     for part in built.plan.units:
-        found = image if image is not None else _resources(built.objects.get(part.digest))
+        path = built.objects.get(part.digest)
+        found = image if image is not None else _resources(built.contents[part.digest], path.name) if path else {}
         for kernel in part.kernels:
             yield kernel, _build(kernel, part, built, found)
 
 
-def _resources(path: Path | None) -> dict[str, elf.KernelResources]:
+def _image_resources(path: Path) -> dict[str, elf.KernelResources]:
     """By kernel; empty where the driver assembles."""
-    if path is None or path.suffix == ".ptx":
-        return {}
-    return {each.symbol: each for each in elf.read(path.read_bytes(), path=path.name).kernels}
+    return {} if path.suffix == ".ptx" else _resources(path.read_bytes(), path.name)
+
+
+def _resources(data: bytes, name: str) -> dict[str, elf.KernelResources]:
+    return {each.symbol: each for each in elf.read(data, path=name).kernels}
 
 
 def _build(kernel: PlannedKernel, part: Part, built: BuiltArch, found: Mapping[str, elf.KernelResources]) -> Build:

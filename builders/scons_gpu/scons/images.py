@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import json
 from abc import abstractmethod
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scons_gpu.errors import DamagedError, LinkError
 from scons_gpu.scons.later import later
 from scons_gpu.scons.steps import Outcome, Step, assembling
+from scons_gpu.store import sealed
 from scons_gpu.store.files import write_atomic
-from scons_gpu.store.record import Record, Resources, seal
+from scons_gpu.store.record import Entry, Record, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,26 +63,32 @@ class Linking(Step):
         if self.error is not None:
             raise self.error
 
-    def entries(self, recipe: Recipe, plan: Plan) -> dict[str, tuple[Path, Record]]:
-        """Part → its object (or PTX) with its record, checked. Shows again what the tools said of reused units."""
+    def entries(self, recipe: Recipe, plan: Plan) -> dict[str, Entry]:
+        """Part → its object (or PTX), checked. Shows again what the tools said of reused units."""
         found = {}
         store, made = self.workspace.store, self.workspace.units
         for part in plan.parts:
             path = recipe.ptx_path(part) if recipe.kind == "ptx" else recipe.object_path(part)
-            record = store.check(path)
-            if record is None:
+            entry = store.load(path)
+            if entry is None:
                 msg = f"{part.readable}: {path} is gone or damaged"
                 raise DamagedError(msg, source=part.source, hint="build again: what is damaged in the store is made anew")
-            found[part.digest] = (path, record)
+            found[part.digest] = entry
             if part.role == "unit":
                 self.workspace.needed.add(part.digest)
             if path not in made:
-                self.workspace.show(f"{part.readable}  {recipe.target.name}", record.output)
+                self.workspace.show(f"{part.readable}  {recipe.target.name}", entry.record.output)
         return found
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan in a file."""
+    """The plan in a file. It is asked for often: before the image is there, by the image, for the manifest."""
+    stat = path.stat()
+    return _read_plan(path, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _read_plan(path: Path, inode: int, size: int, time: int) -> Plan:  # noqa: ARG001 - they say which file it was
     return plans.from_text(path.read_text(encoding="utf-8"), path=str(path))
 
 
@@ -141,18 +148,20 @@ class OnePlan(Linking):
         return outcome
 
     @abstractmethod
-    def make(self, plan: Plan, entries: Mapping[str, tuple[Path, Record]]) -> tuple[Outcome, bytes]:
+    def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes]:
         """The image."""
 
 
-def _sidecar(entries: Mapping[str, tuple[Path, Record]], data: bytes) -> str:
+def _sidecar(entries: Mapping[str, Entry], data: bytes) -> str:
     """What the manifest has to know of an image's parts when the store is gone: each object's name, and what its assembler reported."""
     parts = {
-        digest: {"object": path.name if path.suffix == ".cubin" else None, "resources": [asdict(each) for each in record.resources]}
-        for digest, (path, record) in entries.items()
+        digest: {
+            "object": entry.path.name if entry.path.suffix == ".cubin" else None,
+            "resources": [vars(each) for each in entry.record.resources],
+        }
+        for digest, entry in entries.items()
     }
-    told = {"image": hashlib.sha256(data).hexdigest(), "parts": parts}
-    return json.dumps({**told, "seal": seal(told)}, indent=1, sort_keys=True) + "\n"
+    return sealed.to_text({"image": hashlib.sha256(data).hexdigest(), "parts": parts})
 
 
 def _from_sidecar(plan: Plan, image_path: Path) -> manifest.BuiltArch:
@@ -171,8 +180,8 @@ def _from_sidecar(plan: Plan, image_path: Path) -> manifest.BuiltArch:
 def _told(path: Path, image_path: Path) -> dict[str, Any]:
     """The parts in a sidecar. One that is not of this image is taken away, so that the next build links again. Raises DamagedError."""
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        if told["seal"] == seal(told) and told["image"] == hashlib.sha256(image_path.read_bytes()).hexdigest():
+        told = sealed.from_text(path.read_bytes())
+        if told["image"] == hashlib.sha256(image_path.read_bytes()).hexdigest():
             parts: dict[str, Any] = told["parts"]
             return parts
     except (ValueError, KeyError, TypeError):
@@ -186,12 +195,9 @@ def _told(path: Path, image_path: Path) -> dict[str, Any]:
 class ImageJob(OnePlan):
     """Relocatable objects become a cubin."""
 
-    def make(self, plan: Plan, entries: Mapping[str, tuple[Path, Record]]) -> tuple[Outcome, bytes]:
+    def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes]:
         """One flat link."""
-        objects = {digest: path for digest, (path, _) in entries.items()}
-        linked = image.link_image(
-            plan, objects, check=self.workspace.store.check, provider=self.recipe.assembler(), options=self.recipe.options
-        )
+        linked = image.link_image(plan, entries, provider=self.recipe.assembler(), options=self.recipe.options)
         if linked is None:
             msg = "there is nothing to link"
             raise LinkError(msg)
@@ -202,17 +208,17 @@ class ImageJob(OnePlan):
 class PtxJob(OnePlan):
     """The units' PTX becomes the module's."""
 
-    def make(self, plan: Plan, entries: Mapping[str, tuple[Path, Record]]) -> tuple[Outcome, bytes]:
+    def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes]:
         """One merge, in plan order."""
         said: list[str] = []
-        parts = [ptx_part(part, entries[part.digest][0]) for part in plan.parts]
+        parts = [ptx_part(part, entries[part.digest].data) for part in plan.parts]
         text = ptx.merge_ptx(parts, warn=said.append)
         return Outcome(output="\n".join(said)), text.encode()
 
 
-def ptx_part(part: Part, path: Path) -> ptx.PtxPart:
+def ptx_part(part: Part, data: bytes) -> ptx.PtxPart:
     """A part as the merge takes it."""
-    return ptx.PtxPart(label=f"{part.readable} of {part.source}", text=path.read_text(encoding="utf-8"), optional=part.role == "table")
+    return ptx.PtxPart(label=f"{part.readable} of {part.source}", text=data.decode(), optional=part.role == "table")
 
 
 @dataclass(kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scons_gpu.assemble.key import is_twin, unit_key
@@ -32,7 +32,6 @@ else:
 
 __all__ = ["AssembleJob", "LowerJob", "Recipe"]
 
-_declare = _internals.builder(_internals.UnitFile)
 BYTES_PER_SECOND = 100_000.0
 """A guess at how fast slices are lowered and assembled, where no time was recorded. It orders, nothing else."""
 
@@ -58,6 +57,8 @@ class Recipe:
     environment: Mapping[str, str]
     """Variables that tell a command run by hand where the tools are."""
     place: int
+    paths: dict[str, Path] = field(default_factory=dict, init=False)
+    """Digest → object, for those that were asked for."""
 
     def assembler(self) -> Provider:
         """The provider of a recipe for objects."""
@@ -72,8 +73,11 @@ class Recipe:
 
     def object_path(self, part: Part) -> Path:
         """Where the part's object is, or is to be."""
-        key = self.object_fields(part)
-        return self.workspace.store.claim("object", digest.fields(dict(key)), key, suffix=f".{self.kind}.cubin")
+        if part.digest not in self.paths:
+            key = self.object_fields(part)
+            path = self.workspace.store.claim("object", digest.fields(dict(key)), key, suffix=f".{self.kind}.cubin")
+            self.paths[part.digest] = path
+        return self.paths[part.digest]
 
     def object_fields(self, part: Part) -> tuple[tuple[str, str], ...]:
         """The object's key."""
@@ -111,7 +115,7 @@ class Recipe:
                 return []
             store.discard(path)
             job, needs = describe()
-            units[path] = _declare(self.env, path, needs, job)
+            units[path] = _internals.unit(self.env, path, needs, job)
         self._own(units[path])
         return [units[path]]
 

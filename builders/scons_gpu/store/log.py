@@ -96,8 +96,11 @@ def _opened(path: Path) -> list[tuple[BinaryIO, int]]:
 
 def _append(path: Path, line: bytes, limit: int) -> None:
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = _locked(path, flags, fcntl.LOCK_EX)
+    try:
+        descriptor = _locked(path, flags, fcntl.LOCK_EX)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = _locked(path, flags, fcntl.LOCK_EX)
     try:
         size = os.fstat(descriptor).st_size
         if size and size + len(line) > limit:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scons_gpu.store.names import content
+from scons_gpu.store import sealed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
+    from pathlib import Path
 
-__all__ = ["FORMAT", "Record", "Resources", "from_text", "make", "seal", "to_text"]
+__all__ = ["FORMAT", "Entry", "Record", "Resources", "from_text", "make", "to_text"]
 
-FORMAT = "scons-gpu/record/2"
+FORMAT = "scons-gpu/record/3"
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,15 @@ class Record:
     resources: tuple[Resources, ...] = ()
 
 
+@dataclass(frozen=True)
+class Entry:
+    """An entry as it was found good: the bytes are those that were checked."""
+
+    path: Path
+    data: bytes
+    record: Record
+
+
 def make(
     data: bytes, *, key: Iterable[tuple[str, str]], output: str = "", seconds: float = 0.0, resources: Iterable[Resources] = ()
 ) -> Record:
@@ -63,29 +72,25 @@ def make(
 def to_text(record: Record, *, name: str) -> str:
     """The record as its file holds it. `name` is the entry's file name, so that a pair moved elsewhere is known for what it is."""
     fields = {**vars(record), "resources": [vars(resources) for resources in record.resources]}
-    data = {"format": FORMAT, "name": name, **fields}
-    return json.dumps({**data, "seal": seal(data)}, sort_keys=True) + "\n"  # with an indent json is ten times slower
-
-
-def seal(data: Mapping[str, Any]) -> str:
-    """A hash over what else stands beside it in a JSON file: what an entry's checksum does not cover is believed as well."""
-    return content(json.dumps({name: value for name, value in data.items() if name != "seal"}, sort_keys=True).encode())[:16]
+    return sealed.to_text({"format": FORMAT, "name": name, **fields})
 
 
 def from_text(text: str | bytes, *, name: str) -> Record | None:
     """Reads what `to_text` wrote for `name`; None for anything else. Fields that a later version added are passed over."""
     try:
-        data = json.loads(text)
-        if data["format"] != FORMAT or data["name"] != name or data["seal"] != seal(data):
+        data = sealed.from_text(text)
+        if data["format"] != FORMAT or data["name"] != name:
             return None
         return _record(data)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
+_RESOURCES = tuple(field.name for field in dataclasses.fields(Resources))
+
+
 def _record(data: dict[str, Any]) -> Record:
-    known = [field.name for field in dataclasses.fields(Resources)]
-    resources = tuple(Resources(**{field: value[field] for field in known if field in value}) for value in data["resources"])
+    resources = tuple(Resources(**{field: value[field] for field in _RESOURCES if field in value}) for value in data["resources"])
     return Record(
         sha256=str(data["sha256"]),
         bytes=int(data["bytes"]),

@@ -26,6 +26,7 @@ from scons_gpu.store import names
 from scons_gpu.store import record as records
 from scons_gpu.store.files import TEMPORARY, unwritable, write_atomic
 from scons_gpu.store.lock import locked
+from scons_gpu.store.record import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -124,7 +125,7 @@ class Store:
                 return own
             for path in others:
                 found = self._examine(path)
-                if isinstance(found, tuple) and found[1].key == key:
+                if isinstance(found, Entry) and found.record.key == key:
                     return path
             if record is None and self._keys.get(own, key) == key:
                 return own
@@ -132,10 +133,10 @@ class Store:
 
     def check(self, path: Path) -> Record | None:
         """The record of a good entry; None where there is none, or a damaged one or one of another key, which becomes a warning."""
-        loaded = self.load(path)
-        return loaded[1] if loaded else None
+        entry = self.load(path)
+        return entry.record if entry else None
 
-    def load(self, path: Path) -> tuple[bytes, Record] | None:
+    def load(self, path: Path) -> Entry | None:
         """Like `check`, with the bytes that were checked."""
         found = self._examine(path)
         if isinstance(found, str) and path.is_relative_to(self.root):
@@ -157,8 +158,8 @@ class Store:
         record = dataclasses.replace(record, key=tuple(sorted(record.key)))
         with locked(path.parent / LOCK):
             there = self._examine(path)
-            if isinstance(there, tuple) and there[1].key == record.key:
-                return there[1]
+            if isinstance(there, Entry) and there.record.key == record.key:
+                return there.record
             # The old record goes first: new data beside it would look damaged to whoever reads now.
             _clear(record_path(path))
             if there is not None:
@@ -169,7 +170,7 @@ class Store:
 
     def discard(self, path: Path) -> None:
         """Takes an entry and its record away. What lies in a root that is only read stays."""
-        if not path.is_relative_to(self.root) or not path.parent.is_dir():
+        if not path.is_relative_to(self.root) or not (os.path.lexists(path) or os.path.lexists(record_path(path))):
             return
         with locked(path.parent / LOCK):
             _clear(record_path(path))
@@ -181,8 +182,8 @@ class Store:
             drained, self._warnings = self._warnings, []
         return drained
 
-    def _examine(self, path: Path) -> tuple[bytes, Record] | str | None:
-        """Bytes and record of a good entry, None where there is none, or what is wrong with it."""
+    def _examine(self, path: Path) -> Entry | str | None:
+        """A good entry, None where there is none, or what is wrong with it."""
         try:
             data = _read(path)
         except FileNotFoundError:
@@ -194,7 +195,7 @@ class Store:
             return "it has no record that can be read"
         if record.key != self._keys.get(path, record.key):
             return "its record is that of something else"
-        return _difference(data, record) or (data, record)
+        return _difference(data, record) or Entry(path=path, data=data, record=record)
 
     def _record(self, path: Path) -> Record | None:
         try:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import GpuError
+from scons_gpu.store import sealed
 from scons_gpu.store.files import write_atomic
-from scons_gpu.store.record import seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["Facts"]
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,7 @@ class Facts:
         found = dict(find_out(chain))
         if looks:
             with contextlib.suppress(GpuError):
-                entry = {"format": _FORMAT, "files": looks, "found": found}
-                write_atomic(path, json.dumps({**entry, "seal": seal(entry)}, indent=1))
+                write_atomic(path, sealed.to_text({"format": _FORMAT, "files": looks, "found": found}))
         return found
 
     def _path(self, kind: str, file: str) -> Path:
@@ -64,13 +62,8 @@ def _look(file: str) -> list[str | int]:
 
 def _read(path: Path) -> dict[str, str] | None:
     try:
-        entry = json.loads(path.read_bytes())
-        if (
-            entry["format"] != _FORMAT
-            or entry["seal"] != seal(entry)
-            or not entry["files"]
-            or any(_look(str(look[0])) != look for look in entry["files"])
-        ):
+        entry = sealed.from_text(path.read_bytes())
+        if entry["format"] != _FORMAT or not entry["files"] or any(_look(str(look[0])) != look for look in entry["files"]):
             return None
         found = dict(entry["found"])
     except (OSError, ValueError, TypeError, KeyError, IndexError):
