@@ -144,6 +144,8 @@ def test_a_failed_unit_keeps_the_image_from_being_made(tree: Tree) -> None:
     assert (tree.root / "a.o").exists()
     assert (tree.root / "cc.o").exists()
     assert not (tree.root / "image").exists()
+    assert "image" not in tree.read("log")  # not even tried
+    assert "scons: *** [bad.o] None" in done.stderr
 
 
 SHARED_FAILURE = """
@@ -247,6 +249,30 @@ def test_headers_are_known_after_the_first_build(tree: Tree) -> None:
     assert tree.made() == []
 
 
+def test_a_decider_of_the_users_decides_for_headers_too(tree: Tree) -> None:
+    tree.write(
+        "SConstruct", JOBS + COMPILED + "env.Decider(lambda file, target, then, repository=None: str(file) == ARGUMENTS.get('new'))\n"
+    )
+    tree.write("source", "one.h two.h")
+    tree.write("one.h", "1")
+    tree.write("two.h", "2")
+    assert tree.made() == ["out"]
+    tree.write("two.h", "3")
+    assert tree.made() == []
+    assert tree.made("new=one.h") == ["out"]
+
+
+@pytest.mark.parametrize("first", ["ours", "the user's"])
+def test_two_builders_of_one_file_are_told(tree: Tree, first: str) -> None:
+    command = 'env.Command("out", "other", Copy("$TARGET", "$SOURCE"))\n'
+    tree.write("SConstruct", JOBS + (COMPILED + command if first == "ours" else command + COMPILED))
+    for name in ("source", "other"):
+        tree.write(name, "")
+    done = tree.run()
+    assert done.returncode == 2
+    assert "Multiple ways to build the same target were specified for: out" in done.stderr
+
+
 def test_a_header_that_went_makes_a_build_and_no_error(tree: Tree) -> None:
     tree.write("SConstruct", JOBS + COMPILED)
     tree.write("source", "one.h two.h")
@@ -335,7 +361,7 @@ def test_t11_a_hook_that_raises_does_not_hang_the_build(tree: Tree, fault: str, 
     tree.run(jobs)  # a build that has something recorded meets other hooks
 
 
-@pytest.mark.parametrize("fault", ["_read", "_is_current"])
+@pytest.mark.parametrize("fault", ["_read", "_is_current", "_is_as_recorded"])
 def test_t11_a_hook_of_compiled_files_that_raises_does_not_hang_the_build(tree: Tree, fault: str) -> None:
     tree.write("SConstruct", JOBS + COMPILED + f"_internals.Compiled.{fault} = lambda self: 1 / 0\n")
     tree.write("source", "one.h")

@@ -27,6 +27,8 @@ class Split:
         self.index: Index = split(triple + text, source="k.ll", target=SM_90, form=form, put=self._put)
         for slice_text in self.texts.values():
             verified(slice_text)
+        again = split(printed(triple + text), source="k.ll", target=SM_90, form=form, put=self._put, known="printed")
+        assert again == self.index
 
     def _put(self, text: str) -> str:
         name = hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -47,6 +49,13 @@ class Split:
 def verified(text: str) -> None:
     with llvm.parse_assembly(text, llvm.create_context()) as module:
         module.verify()
+
+
+def printed(text: str) -> str:
+    """As the front end writes it."""
+    with llvm.parse_assembly(text, llvm.create_context()) as module:
+        module.data_layout = module.data_layout or LAYOUT
+        return str(module)
 
 
 def defined(text: str) -> set[str]:

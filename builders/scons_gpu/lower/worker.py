@@ -33,6 +33,8 @@ from scons_gpu.toolchain.arch import Target, parse
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from scons_gpu.split.parse import Known
+
 __all__ = ["main"]
 
 
@@ -46,15 +48,15 @@ def source(*, path: str, arch: str, output: str) -> dict[str, Any]:
 
 
 def split(  # noqa: PLR0913 - one keyword per field of the message
-    *, path: str, source: str, arch: str, form: str, roots: Sequence[str], output: str
+    *, path: str, source: str, arch: str, form: str, roots: Sequence[str], output: str, known: Known = ""
 ) -> dict[str, Any]:
-    """Splits IR: slices go to the store, the index to `output`, with what LLVM said."""
+    """Splits IR: slices go to the store, the index to `output`, with what LLVM said. `known`: see `split.parse`."""
     from scons_gpu.split import split as split_ir  # noqa: PLC0415 - each operation loads its own room
     from scons_gpu.split.index import to_text  # noqa: PLC0415 - the same
 
     store = _store(tuple(roots))
     text = _text(path)
-    index = split_ir(text, source=source, target=_target(arch), form=form, put=lambda slice_: store.put_text("slice", slice_))
+    index = split_ir(text, source=source, target=_target(arch), form=form, put=lambda slice_: store.put_text("slice", slice_), known=known)
     said = condense(_captured())
     if said:
         index = dataclasses.replace(index, notes=(*index.notes, said))

@@ -49,6 +49,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import SCons.Action
 import SCons.Builder
+import SCons.Defaults
+import SCons.Environment
+import SCons.Errors
+import SCons.Executor
 import SCons.Node
 import SCons.Node.FS
 import SCons.Scanner.C
@@ -216,9 +220,31 @@ class Compiled(Artefact):
         first = self.implicit is None
         super().scan()
         if first and self.has_builder():
-            self.add_to_implicit([node for node in self._read() if node.is_derived() or node.exists()])
+            self.add_to_implicit([node for node in self._read() if _is_derived(node) or node.exists()])
             if not self._is_current():
                 self.add_prerequisite(list(_derived_headers(self)))
+
+    def changed(self, node: Any = None, allowcache: bool = False) -> bool:  # noqa: FBT001, FBT002 - SCons' signature
+        """As SCons says. It asks five functions for each of hundreds of headers; that all are as they were is found out in one go."""
+        with contextlib.suppress(Exception):  # a hook: then SCons finds it out
+            if node is None and "changed" not in self._memo and self._is_as_recorded():
+                if allowcache:
+                    self._memo["changed"] = False
+                return False
+        return bool(super().changed(node, allowcache))
+
+    def _is_as_recorded(self) -> bool:
+        if not _decides_by_content(self.get_build_env()):
+            return False
+        then, now = self.get_stored_info().binfo, self.children()
+        recorded = then.bsourcesigs + then.bdependsigs + then.bimplicitsigs
+        return (
+            len(recorded) == len(now)
+            and all(
+                isinstance(child, SCons.Node.FS.File) and child.get_csig() == old.csig for child, old in zip(now, recorded, strict=True)
+            )
+            and bool(then.bactsig == SCons.Util.hash_signature(self.get_executor().get_contents()))
+        )
 
     def record(self) -> None:
         """Records what the compiler read this time."""
@@ -237,13 +263,26 @@ class Compiled(Artefact):
 
     def _is_current(self) -> bool:
         """Whether headers need not be searched for. What nobody makes does not change meanwhile, so the answer is kept."""
-        return not any(child.is_derived() for child in self._children_get()) and not self.changed(allowcache=True)
+        return not any(_is_derived(child) for child in self._children_get()) and not self.changed(allowcache=True)
 
 
 @functools.cache
 def _file_at(fs: Any, path: str) -> Any:
     """A file that a compiler named. A hundred sources name the same headers, and SCons takes its time over each path."""
     return fs.File(path)
+
+
+@functools.cache
+def _is_derived(node: Any) -> bool:
+    """Whether another builder makes the file. Asked while the build runs, when all builders are known, for each source anew."""
+    return bool(node.is_derived())
+
+
+def _decides_by_content(env: Any) -> bool:
+    """Whether the user left SCons' decider as it is."""
+    default = SCons.Defaults.DefaultEnvironment()
+    named = {SCons.Environment.default_decide_source: default.decide_source, SCons.Environment.default_decide_target: default.decide_target}
+    return all(named.get(decide, decide) is SCons.Environment.Base._changed_content for decide in (env.decide_source, env.decide_target))  # noqa: SLF001 - the decider itself
 
 
 def _derived_headers(node: Any) -> Iterable[Any]:
@@ -364,7 +403,9 @@ class UnitExecutor:
 
     def __call__(self, _target: Any, **kw: Any) -> None:
         """Prints the line and does the step; neither, where SCons was told so."""
-        _ACTION(self.get_all_targets(), self.node.needs, self.env, executor=self, **kw)
+        failure = _ACTION(self.get_all_targets(), self.node.needs, self.env, executor=self, **kw)
+        if isinstance(failure, SCons.Errors.BuildError):
+            raise failure
 
 
 class Batch(SCons.Taskmaster.Taskmaster):  # type: ignore[misc]
@@ -467,13 +508,21 @@ def node_at(fs: Any, path: Any, kind: type) -> Any:
 
 
 def builder(kind: type) -> Callable[[Any, Any, Sequence[Any], Job], Any]:
-    """Gives a function (env, target, sources, job) that declares one node of `kind`."""
+    """Gives a function (env, target, sources, job) that declares one node of `kind`: what a Builder's call comes to, at half its price."""
     made = SCons.Builder.Builder(action=_ACTION, target_factory=lambda name, **_: name)
 
     def declare(env: Any, target: Any, sources: Sequence[Any], job: Job) -> Any:
         node = node_at(env.fs, target, kind)
         node.attributes.gpu = job
-        made(env, target=[node], source=list(sources))
+        if node.has_builder():
+            made(env, target=[node], source=list(sources))  # it tells of two builders for one file
+        else:
+            node.cwd = env.fs.getcwd()
+            node.builder_set(made)
+            node.env_set(env)
+            node.add_source(list(sources))
+            node.set_executor(SCons.Executor.Executor(_ACTION, env, [], [node], list(sources)))
+            node.set_explicit(made.is_explicit)
         node.nocache = 1
         return node
 

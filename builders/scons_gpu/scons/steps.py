@@ -277,7 +277,14 @@ class SplitJob(FromSource):
     def _split(self, output: Path) -> dict[str, Any]:
         roots = [str(root) for root in self.workspace.store.roots]
         return self.workspace.session.pool.run(
-            "split", path=str(self.ir), source=self.source.name, arch=self.arch, form=self.form, roots=roots, output=str(output)
+            "split",
+            path=str(self.ir),
+            source=self.source.name,
+            arch=self.arch,
+            form=self.form,
+            roots=roots,
+            output=str(output),
+            known="verified" if self.source.name.endswith(".cu") else "printed",
         )
 
 

@@ -177,21 +177,25 @@ class LowerJob(UnitJob):
         return self.gpu("lower", self.part.slice, "--arch", self.arch, *lowering(self.recipe.lower), *renames)
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
-        """In a worker; a slice that the store lost is made again first."""
+        """In a worker; a slice that the store lost is made again, and then lowered."""
         if refused := plans.refusal(self.part):
             raise refused
-        store = self.workspace.store
         try:
-            store.get_text("slice", self.part.slice)
-        except (KeyError, DamagedError):
+            answer = self._lower()
+        except DamagedError:
             for split in self.recipe.splits:
                 if split.source.name == self.part.source:  # one file may be in a module twice, with other options
                     split.restore()
+            answer = self._lower()
+        self.spent(answer["cpu"])
+        return answered(answer)
+
+    def _lower(self) -> dict[str, Any]:
         tools = self.recipe.tools
-        answer = self.workspace.session.pool.run(
+        return self.workspace.session.pool.run(
             "lower",
             slice=self.part.slice,
-            roots=[str(root) for root in store.roots],
+            roots=[str(root) for root in self.workspace.store.roots],
             arch=self.arch,
             options=dataclasses.asdict(self.recipe.lower),
             libdevice=tools.libdevice.path if tools.libdevice else "",
@@ -200,8 +204,6 @@ class LowerJob(UnitJob):
             path=str(self.target),
             key=[list(pair) for pair in self.part.key],
         )
-        self.spent(answer["cpu"])
-        return answered(answer)
 
 
 @dataclass(kw_only=True)
@@ -220,11 +222,11 @@ class AssembleJob(UnitJob):
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """A process of the assembler's."""
         recipe, store = self.recipe, self.workspace.store
-        kept = store.check(self.ptx)
+        kept = store.load(self.ptx)
         if kept is None:
             msg = f"{self.ptx} is gone or damaged"
             raise DamagedError(msg, hint="build again: what is damaged in the store is made anew")
-        text = self.ptx.read_text(encoding="utf-8")
+        text = kept.data.decode()
         if recipe.twin(self.part):
             from scons_gpu.link.twins import anonymous  # noqa: PLC0415 - only where twins are shared
 
@@ -232,7 +234,7 @@ class AssembleJob(UnitJob):
         assemble = recipe.assembler().compile_relocatable if recipe.kind == "rel" else recipe.assembler().compile
         made = assemble(text, target=recipe.target, options=recipe.options)
         # What LLVM said of the unit goes along, so that a link which reuses the object can show it without the PTX.
-        said = "\n".join(text.rstrip() for text in (kept.output, made.output) if text.strip())
+        said = "\n".join(text.rstrip() for text in (kept.record.output, made.output) if text.strip())
         entry = records.make(made.data, key=recipe.object_fields(self.part), output=said, seconds=made.seconds, resources=made.resources)
         store.save(self.target, made.data, entry)
         self.spent(made.seconds)

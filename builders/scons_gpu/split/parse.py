@@ -5,14 +5,17 @@ from __future__ import annotations
 import ctypes
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from scons_gpu.errors import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["LAYOUT", "LOCAL", "SLOT", "TRIPLE", "Printed", "parse", "pattern", "type_names"]
+__all__ = ["LAYOUT", "LOCAL", "SLOT", "TRIPLE", "Known", "Printed", "parse", "pattern", "type_names"]
+
+Known = Literal["", "verified", "printed"]
+"""What is known of a text before it is read."""
 
 LAYOUT = "e-p6:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
 """What LLVM 22's nvptx64 target says of itself (a test asks it)."""
@@ -38,8 +41,11 @@ class Printed:
     """Whether local values bear the prefixes that the reader has to take off."""
 
 
-def parse(text: str, *, source: str) -> Printed:
-    """Parses, verifies and prints `text`. Raises SourceError with LLVM's words and line, for another target's IR too."""
+def parse(text: str, *, source: str, known: Known = "") -> Printed:
+    """Parses, verifies and prints `text`. Raises SourceError with LLVM's words and line, for another target's IR too.
+
+    `known` spares what was done already: `verified` for a compiler's output, `printed` for what this very LLVM verified and printed.
+    """
     import llvmlite.binding as llvm  # noqa: PLC0415 - LLVM is loaded in workers and commands only
 
     if "\0" in text:
@@ -51,11 +57,12 @@ def parse(text: str, *, source: str) -> Printed:
         raise _refusal(str(error), source=source) from None
     with module:  # closed before its context whatever happens: the other order crashes, and a traceback keeps both alive
         try:
-            module.verify()
+            if not known:
+                module.verify()
         except RuntimeError as error:
             raise _refusal(str(error), source=source) from None
         layout, triple = _target(module, source=source)
-        printed = str(module)
+        printed = text if known == "printed" else str(module)
         renamed = _separate(module, printed)
         if renamed:
             if LOCAL in printed or SLOT in printed:

@@ -11,7 +11,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from scons_gpu.errors import ToolError, ToolKilledError, ToolMissingError
 
@@ -69,22 +69,22 @@ def run(
     `together`: both streams go to `stdout`, in the order written. Output goes through files: a pipe's reader would need threads to get
     at the memory figure. Raises ToolMissingError where the tool cannot be started.
     """
-    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
-        stdin.write(text.encode())
-        stdin.seek(0)
+    with contextlib.ExitStack() as files:
+        stdin = files.enter_context(tempfile.TemporaryFile()) if text else subprocess.DEVNULL
+        if not isinstance(stdin, int):
+            stdin.write(text.encode())
+            stdin.seek(0)
+        stdout = files.enter_context(tempfile.TemporaryFile())
+        stderr = subprocess.STDOUT if together else files.enter_context(tempfile.TemporaryFile())
         own, start = _own_peak_kib(), time.monotonic()
         try:
-            process = subprocess.Popen(
-                argv, cwd=cwd, env=environ, stdin=stdin, stdout=stdout, stderr=subprocess.STDOUT if together else stderr
-            )
+            process = subprocess.Popen(argv, cwd=cwd, env=environ, stdin=stdin, stdout=stdout, stderr=stderr)
         except OSError as error:
             msg = f"cannot start {argv[0]}: {error.strerror or error}"
             raise ToolMissingError(msg, hint="scons-gpu doctor shows which tools were found") from error
         usage = _wait(process)
         seconds = time.monotonic() - start
-        stdout.seek(0)
-        stderr.seek(0)
-        said = (stdout.read().decode(errors="replace"), stderr.read().decode(errors="replace"))
+        said = [_text(file) for file in (stdout, stderr)]
     peak = _kib(usage)
     return Finished(
         status=process.returncode,
@@ -111,6 +111,13 @@ def signal_of(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal
         return f"signal {number}"
+
+
+def _text(file: IO[bytes] | int) -> str:
+    if isinstance(file, int):
+        return ""
+    file.seek(0)
+    return file.read().decode(errors="replace")
 
 
 def _wait(process: subprocess.Popen[bytes]) -> struct_rusage:
