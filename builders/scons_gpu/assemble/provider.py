@@ -38,6 +38,8 @@ class AssembleOptions:
     """A kernel that spills is an error. Every provider that reports spills; it shapes no byte."""
     verbose: bool = False
     """Keep the assembler's resource report in `output` besides what it says on its own. It shapes no byte."""
+    seconds: float | None = None
+    """CPU seconds that one assembly may take; what takes more is killed. It shapes no byte. Providers that start a process."""
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class PtxasProvider:
         spelled = self.spelling(target=target, options=options, relocatable=relocatable)
         with private_folder() as folder:
             (folder / _PTX).write_text(ptx, encoding="utf-8")
-            ended = run([self._ptxas.path, *spelled, _PTX, "-o", _OBJECT], cwd=folder, together=True)
+            ended = run([self._ptxas.path, *spelled, _PTX, "-o", _OBJECT], cwd=folder, together=True, seconds=options.seconds)
             data = (folder / _OBJECT).read_bytes() if (folder / _OBJECT).exists() else b""
         output = _name_lines(ended.stdout)
         read = report.parse(output)

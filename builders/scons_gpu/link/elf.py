@@ -73,6 +73,8 @@ class KernelResources:
     """Per block: EIATTR_REQNTID or EIATTR_MAX_THREADS, multiplied out."""
     barriers: int | None
     """EIATTR_NUM_BARRIERS; 13.x only."""
+    code_bytes: int | None = None
+    """Of machine code: size of .text.K."""
 
     @property
     def constant_bytes(self) -> int:
@@ -267,6 +269,7 @@ def _attributes(data: bytes, section: _Section) -> Iterator[tuple[int, bytes]]:
 
 def _kernels(file: _File, symbols: list[str], *, banks: dict[str, list[tuple[int, int]]], reserved: int) -> tuple[KernelResources, ...]:
     shared = {section.name.removeprefix(".nv.shared."): section.size for section in file.sections if section.name.startswith(".nv.shared.")}
+    code = {section.name.removeprefix(".text."): section.size for section in file.sections if section.name.startswith(".text.")}
     found = []
     for symbol in sorted(symbols):
         facts = file.of(symbol)
@@ -280,6 +283,7 @@ def _kernels(file: _File, symbols: list[str], *, banks: dict[str, list[tuple[int
                 constants=tuple(sorted(banks.get(symbol, []))),
                 max_threads=facts.threads,
                 barriers=facts.barriers,
+                code_bytes=code.get(symbol),
             )
         )
     return tuple(found)

@@ -85,8 +85,8 @@ class Build:
     stack_bytes: int | None
     max_threads: int
     """Per block, as launch bounds say; else what every GPU takes."""
-    chosen: str | None = None
-    """The candidate that was taken, where there were several; absent in the file otherwise."""
+    chosen: dict[str, Any] | None = None
+    """Which of several candidates was taken, and by what; absent in the file where there were none."""
 
 
 @dataclass(frozen=True)
@@ -326,6 +326,7 @@ def _build(kernel: PlannedKernel, part: Part, built: BuiltArch, found: Mapping[s
         constant_bytes=taken.constant_bytes if taken else None,
         stack_bytes=taken.stack_bytes if taken else None,
         max_threads=threads,
+        chosen=kernel.chosen,
     )
 
 

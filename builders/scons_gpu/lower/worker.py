@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import resource
 import select
@@ -51,11 +52,15 @@ def split(  # noqa: PLR0913 - one keyword per field of the message
     *, path: str, source: str, arch: str, form: str, roots: Sequence[str], output: str, known: Known = ""
 ) -> dict[str, Any]:
     """Splits IR: slices go to the store, the index to `output`, with what LLVM said. `known`: see `split.parse`."""
-    from scons_gpu.split import split as split_ir  # noqa: PLC0415 - each operation loads its own room
-    from scons_gpu.split.index import to_text  # noqa: PLC0415 - the same
+    from scons_gpu.source.failed import from_ir  # noqa: PLC0415 - each operation loads its own room
+    from scons_gpu.split import split as split_ir  # noqa: PLC0415 - the same
+    from scons_gpu.split.index import Index, to_text  # noqa: PLC0415 - the same
 
     store = _store(tuple(roots))
     text = _text(path)
+    if (failure := from_ir(text)) is not None:
+        write_atomic(Path(output), to_text(Index(source=source, arch=_target(arch).name, form=form, failure=failure)))
+        return {"units": 0}
     index = split_ir(text, source=source, target=_target(arch), form=form, put=lambda slice_: store.put_text("slice", slice_), known=known)
     said = condense(_captured())
     if said:
@@ -77,14 +82,17 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
     key: Sequence[Sequence[str]] = (),
     file: str = "",
     output: str = "",
+    seconds: float | None = None,
 ) -> dict[str, Any]:
     """Lowers one slice. It comes by name (`slice`, from the store at `roots`) or is a `file`.
 
     PTX and record go to the store's `path`, under `key`; or the PTX alone to `output`; with neither it is in the answer as `ptx`.
+    After `seconds` of CPU time the system ends this process.
     """
     from scons_gpu.lower import llvm  # noqa: PLC0415 - each operation loads its own room
 
     wanted = LowerOptions(**options)
+    _limit(seconds)
     if not wanted.keep_debug:
         _expected.add(llvm.STRIPPED)
     store = _store(tuple(roots)) if roots else None
@@ -106,6 +114,12 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
     else:
         answer["ptx"] = ptx
     return answer
+
+
+def _limit(seconds: float | None) -> None:
+    """Until the next task."""
+    most = resource.RLIM_INFINITY if seconds is None else math.ceil(time.process_time() + seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (most, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
 def _text(path: str) -> str:
@@ -187,6 +201,7 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
     global _begun  # noqa: PLW0603 - one task at a time
     _forget_output()
     _reset_peak()
+    _limit(None)
     _expected.clear()
     _begun = time.process_time()
     try:

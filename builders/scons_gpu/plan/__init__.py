@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-from scons_gpu.plan.model import Part, Plan, PlannedKernel, PlannedState, from_text, to_text
+from scons_gpu.plan.candidates import Tuned, Variant, decided
+from scons_gpu.plan.model import Part, Plan, PlannedCandidate, PlannedKernel, PlannedProblem, PlannedState, from_text, to_text
 from scons_gpu.plan.plan import Key, plan, refusal
 
-__all__ = ["Key", "Part", "Plan", "PlannedKernel", "PlannedState", "from_text", "plan", "refusal", "to_text"]
+__all__ = [
+    "Key",
+    "Part",
+    "Plan",
+    "PlannedCandidate",
+    "PlannedKernel",
+    "PlannedProblem",
+    "PlannedState",
+    "Tuned",
+    "Variant",
+    "decided",
+    "from_text",
+    "plan",
+    "refusal",
+    "to_text",
+]

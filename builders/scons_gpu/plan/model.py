@@ -9,9 +9,9 @@ from typing import Any
 from scons_gpu.errors import DamagedError
 from scons_gpu.store.lines import to_lines
 
-__all__ = ["FORMAT", "Part", "Plan", "PlannedKernel", "PlannedState", "from_text", "to_text"]
+__all__ = ["FORMAT", "Part", "Plan", "PlannedCandidate", "PlannedKernel", "PlannedProblem", "PlannedState", "from_text", "to_text"]
 
-FORMAT = "scons-gpu/plan/1"
+FORMAT = "scons-gpu/plan/2"
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class PlannedKernel:
     min_blocks: int | None = None
     shared_bytes: int = 0
     dynamic_shared: bool = False
+    chosen: dict[str, Any] | None = None
+    """Of a kernel that had candidates: which was taken, by what, and out of how many."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +64,48 @@ class Part:
     libdevice: bool = False
     refused: str = ""
     """Why the part cannot be built (JSON of the error), where the rest of the module can: an undefined function."""
+    lower: dict[str, Any] | None = None
+    """`LowerOptions` of its own, where they are not the module's."""
+    assemble: dict[str, Any] | None = None
+    """`AssembleOptions` of its own, where they are not the module's."""
+    candidate: str = ""
+    """The values that it was compiled with, where its kernel has candidates."""
 
     @property
     def readable(self) -> str:
-        """How people call it: `softmax<256>(float*)`, `one and 2 more`, `state of a.cu`, `table lut`."""
+        """How people call it: `softmax<256>(float*)`, `gemm [TILE=64]`, `one and 2 more`, `state of a.cu`, `table lut`."""
         if self.role == "unit":
             rest = len(self.kernels) - 1
-            return self.kernels[0].readable + (f" and {rest} more" if rest else "")
+            name = self.kernels[0].readable + (f" and {rest} more" if rest else "")
+            return f"{name} [{self.candidate}]" if self.candidate else name
         return f"state of {self.source}" if self.role == "state" else f"table {self.defines[0]}"
+
+
+@dataclass(frozen=True)
+class PlannedCandidate:
+    """One of several ways to compile a kernel."""
+
+    values: dict[str, str]
+    """Defines and GPU_ variables; empty for the source as it is."""
+    part: Part | None = None
+    failure: dict[str, str] | None = None
+    """Why there is no part: JSON of the error."""
+    needs: tuple[str, ...] = ()
+    """Kernels of helper modules that it asks for, where it is chosen."""
+    launch: dict[str, Any] | None = None
+    """How `bench` launches it."""
+    ir: str = ""
+    """The IR it came from, beside the plan."""
+
+
+@dataclass(frozen=True)
+class PlannedProblem:
+    """One kernel that has candidates."""
+
+    kernel: PlannedKernel
+    keys: dict[str, str]
+    """What the user tells it from others by: a shape, a type."""
+    candidates: tuple[PlannedCandidate, ...]
 
 
 @dataclass(frozen=True)
@@ -86,6 +122,8 @@ class Plan:
     state: tuple[PlannedState, ...] = ()
     notes: tuple[tuple[str, str], ...] = ()
     """(source, what was said while it was read)."""
+    problems: tuple[PlannedProblem, ...] = ()
+    """What is still to be decided. A plan that an image is made of has none."""
     format: str = FORMAT
 
     @property
@@ -118,18 +156,33 @@ def from_text(text: str, *, path: str = "plan") -> Plan:
 
 
 def _plan(data: dict[str, Any]) -> Plan:
-    parts = tuple(
-        Part(
-            **{
-                **part,
-                "key": tuple((name, value) for name, value in part["key"]),
-                "kernels": tuple(PlannedKernel(**kernel) for kernel in part["kernels"]),
-                "renames": tuple((old, new) for old, new in part["renames"]),
-                "defines": tuple(part["defines"]),
-                "uses": tuple(part["uses"]),
-            }
-        )
-        for part in data["parts"]
+    return Plan(
+        **{
+            **data,
+            "parts": tuple(map(_part, data["parts"])),
+            "state": tuple(PlannedState(**state) for state in data["state"]),
+            "notes": tuple((source, text) for source, text in data["notes"]),
+            "problems": tuple(map(_problem, data["problems"])),
+        }
     )
-    state = tuple(PlannedState(**state) for state in data["state"])
-    return Plan(**{**data, "parts": parts, "state": state, "notes": tuple((source, text) for source, text in data["notes"])})
+
+
+def _part(part: dict[str, Any]) -> Part:
+    return Part(
+        **{
+            **part,
+            "key": tuple((name, value) for name, value in part["key"]),
+            "kernels": tuple(PlannedKernel(**kernel) for kernel in part["kernels"]),
+            "renames": tuple((old, new) for old, new in part["renames"]),
+            "defines": tuple(part["defines"]),
+            "uses": tuple(part["uses"]),
+        }
+    )
+
+
+def _problem(problem: dict[str, Any]) -> PlannedProblem:
+    candidates = tuple(
+        PlannedCandidate(**{**each, "part": _part(each["part"]) if each["part"] else None, "needs": tuple(each["needs"])})
+        for each in problem["candidates"]
+    )
+    return PlannedProblem(kernel=PlannedKernel(**problem["kernel"]), keys=problem["keys"], candidates=candidates)

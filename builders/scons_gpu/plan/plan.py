@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from scons_gpu.errors import GpuError, MissingSymbolError, RefusedError
+from scons_gpu.plan.candidates import problems
 from scons_gpu.plan.model import Part, Plan, PlannedKernel, PlannedState
 from scons_gpu.split import digest
 from scons_gpu.split.readable import demangle
@@ -18,6 +19,8 @@ from scons_gpu.split.readable import demangle
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from scons_gpu.plan.candidates import Tuned, Variant
+    from scons_gpu.plan.model import PlannedProblem
     from scons_gpu.split.index import Index, Kernel, State, Unit
 
 __all__ = ["CONSTANT_BANK", "Key", "plan", "refusal"]
@@ -62,6 +65,8 @@ class _Draft:
     state: dict[str, tuple[State, str]] = field(default_factory=dict)
     others: dict[str, Part] = field(default_factory=dict)
     taken: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    renames: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Source → what its private state is called in the image."""
 
     def name(self, key: tuple[tuple[str, str], ...]) -> str:
         """The digest of `key`; with `.2` and so on where another part of the plan has the same one."""
@@ -73,8 +78,13 @@ class _Draft:
         return name
 
 
-def plan(indexes: Sequence[Index], *, module: str, arch: str, link: str, key: Key) -> Plan:
-    """The plan of one module for one architecture. Raises RefusedError, with both sources named, for what clashes."""
+def plan(  # noqa: PLR0913 - one keyword for each thing that decides
+    indexes: Sequence[Index], *, module: str, arch: str, link: str, key: Key, tuned: Sequence[Tuned] = ()
+) -> Plan:
+    """The plan of one module for one architecture. Raises RefusedError, with both sources named, for what clashes.
+
+    A kernel that has candidates (`tuned`) is none of its units yet, but one of its problems; so all tables are kept, whoever uses them.
+    """
     draft = _Draft(link=link, key=key)
     owners = _Owners(
         functions={export.symbol: index.source for index in reversed(indexes) for export in index.exports},
@@ -85,14 +95,17 @@ def plan(indexes: Sequence[Index], *, module: str, arch: str, link: str, key: Ke
         for index in indexes:
             renames = _add_state(draft, index, owners=owners)
             _add_tables(draft, index)
+            draft.renames[index.source] = renames
             for unit in index.units:
-                _add_unit(draft, unit, index=index, owners=owners, renames=renames)
+                if not _has_candidates(unit, index.source, tuned):
+                    _add_unit(draft, unit, index=index, owners=owners, renames=renames)
         _check_constants(draft)
+        candidates = _problems(draft, tuned, indexes, owners=owners)
     except GpuError as error:
         raise error.at(module=module, arch=arch) from None
     units = sorted(draft.units.values(), key=lambda part: part.kernels[0].symbol)
     used = _used_tables(units, draft.others)
-    others = [part for part in draft.others.values() if part.role == "state" or part.defines[0] in used]
+    others = [part for part in draft.others.values() if part.role == "state" or tuned or part.defines[0] in used]
     # By what they define, not by digest: where the linker puts a variable is then not left to a hash.
     others.sort(key=lambda part: (part.role, part.defines, part.source))
     return Plan(
@@ -105,6 +118,7 @@ def plan(indexes: Sequence[Index], *, module: str, arch: str, link: str, key: Ke
             for symbol, (state, source) in sorted(draft.state.items())
         ),
         notes=tuple((index.source, note) for index in indexes for note in index.notes),
+        problems=candidates,
     )
 
 
@@ -176,12 +190,23 @@ def _add_tables(draft: _Draft, index: Index) -> None:
 
 
 def _add_unit(draft: _Draft, unit: Unit, *, index: Index, owners: _Owners, renames: dict[str, str]) -> None:
+    part = _part(draft, unit, index=index, owners=owners, renames=renames, key=draft.key)
+    for kernel in unit.kernels:
+        other = draft.kernels.setdefault(kernel.symbol, part)
+        if other is not part and other.key != part.key:
+            raise _clash(kernel, other.source, index.source)
+    draft.units.setdefault(part.digest, part)
+
+
+def _part(  # noqa: PLR0913 - one keyword for each thing that decides
+    draft: _Draft, unit: Unit, *, index: Index, owners: _Owners, renames: dict[str, str], key: Key
+) -> Part:
     pairs = tuple(sorted((old, new) for old, new in renames.items() if old in unit.state))
-    fields = draft.key(unit.slice, libdevice=unit.libdevice, renames=pairs)
+    fields = key(unit.slice, libdevice=unit.libdevice, renames=pairs)
     refused = _needs(unit.needs, kernel=unit.kernels[0].readable, source=index.source, owners=owners, link=draft.link)
     fields = _with_refusal(fields, refused)
     name = draft.name(fields)
-    part = Part(
+    return Part(
         digest=name,
         key=fields,
         slice=unit.slice,
@@ -196,11 +221,45 @@ def _add_unit(draft: _Draft, unit: Unit, *, index: Index, owners: _Owners, renam
         libdevice=unit.libdevice,
         refused=refused,
     )
-    for kernel in unit.kernels:
-        other = draft.kernels.setdefault(kernel.symbol, part)
-        if other is not part and other.key != part.key:
-            raise _clash(kernel, other.source, index.source)
-    draft.units.setdefault(name, part)
+
+
+def _has_candidates(unit: Unit, source: str, tuned: Sequence[Tuned]) -> bool:
+    """Whether the unit is left to its candidates. Raises RefusedError for one that holds kernels without candidates besides."""
+    named = [
+        kernel for kernel in unit.kernels if any(each.source == source and each.names(kernel.symbol, kernel.readable) for each in tuned)
+    ]
+    if named and len(unit.kernels) > 1:
+        others = ", ".join(kernel.readable for kernel in unit.kernels if kernel is not named[0])
+        msg = f"kernel {named[0].readable} has candidates, and is one unit with {others} ({unit.joined})"
+        raise RefusedError(msg, source=source, hint="a kernel with candidates is compiled alone: take apart what they share")
+    return bool(named)
+
+
+def _problems(draft: _Draft, tuned: Sequence[Tuned], indexes: Sequence[Index], *, owners: _Owners) -> tuple[PlannedProblem, ...]:
+    """Candidates take the state of the source as it is: what one defines otherwise would be two variables of one name."""
+    if not tuned:
+        return ()
+    for variant in (variant for each in tuned for variant in each.variants):
+        _add_tables(draft, variant.index)
+
+    def make(unit: Unit, variant: Variant) -> Part:
+        source = variant.index.source
+        renames = draft.renames[source]
+        content = {state.symbol: state.content for state in variant.index.state}
+        for symbol in unit.state:
+            mine = draft.state.get(renames.get(symbol, symbol))
+            if mine is None or mine[0].content != content.get(symbol, mine[0].content):
+                msg = f"with these values, variable {demangle(symbol)} is not the one that {source} defines without them"
+                raise RefusedError(msg, hint="let values change code, not the variables that all candidates share")
+        part = _part(draft, unit, index=variant.index, owners=owners, renames=renames, key=variant.key)
+        return replace(
+            part,
+            candidate=variant.label,
+            lower=dict(variant.lower) if variant.lower else None,
+            assemble=dict(variant.assemble) if variant.assemble else None,
+        )
+
+    return problems(tuned, indexes, make=make, failed=lambda part: part.refused)
 
 
 def _kernel(kernel: Kernel, unit: Unit, source: str) -> PlannedKernel:

@@ -68,8 +68,10 @@ class Linking(Step):
         found = {}
         store, made = self.workspace.store, self.workspace.units
         for part in plan.parts:
-            path = recipe.ptx_path(part) if recipe.kind == "ptx" else recipe.object_path(part)
+            path = recipe.result_path(part)
             entry = store.load(path)
+            if entry is None and (failure := recipe.failure(part)) is not None:
+                raise failure.at(kernel=part.readable, source=part.source)
             if entry is None:
                 msg = f"{part.readable}: {path} is gone or damaged"
                 raise DamagedError(msg, source=part.source, hint="build again: what is damaged in the store is made anew")

@@ -16,6 +16,7 @@ from scons_gpu.scons import settings
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from scons_gpu.scons.candidates import Candidates
     from scons_gpu.scons.session import Session
     from scons_gpu.scons.settings import Settings
     from scons_gpu.source.options import ClangOptions
@@ -45,6 +46,8 @@ class Source:
     variant: str
     """6 hex digits of the options that are its own; empty where it has none."""
     options: ClangOptions
+    overrides: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
+    """What `env.GpuSource` was given for it."""
 
     def file(self, arch: str, suffix: str) -> str:
         """What one of its files is called: `k.cu.sm_90.ll`, or `k.cu.sm_90.1f0a7c.ll` where it has options of its own."""
@@ -63,6 +66,10 @@ class Module:
     place: str
     """file:line of the declaration."""
     env: Any = field(repr=False)
+    candidates: tuple[Candidates, ...] = ()
+    """Kernels that are compiled in several ways, of which one is taken."""
+    helpers: tuple[Module, ...] = ()
+    """Modules with kernels that a candidate may ask for."""
 
     @property
     def submodule_names(self) -> tuple[str, ...]:
@@ -87,6 +94,8 @@ def declare_module(  # noqa: PLR0913 - what a module is
     *,
     submodules: Sequence[Module | str] = (),
     bypass: bool = False,
+    candidates: Any = None,
+    helpers: Any = (),
     **overrides: Any,
 ) -> Module:
     """A module. Raises UsageError for what cannot be one."""
@@ -101,15 +110,44 @@ def declare_module(  # noqa: PLR0913 - what a module is
             raise UsageError(msg, hint="a submodule is what env.GpuModule gives, or its name")
     for sentence in settings.misspelt(env):
         session.warn(sentence)
+    found = _sources(env, session.arguments, name, sources, overrides)
+    own = settings.read(env, session.arguments, overrides, supported=session.supported)
     return Module(
         name=name,
-        sources=_sources(env, session.arguments, name, sources, overrides),
+        sources=found,
         submodules=tuple(below),
         bypass=bool(bypass),
-        settings=settings.read(env, session.arguments, overrides, supported=session.supported),
+        settings=own,
         place=place,
         env=env,
+        candidates=_candidates(env, session, candidates, module=name, sources=found, own=own, overrides=overrides) if candidates else (),
+        helpers=_helpers(env.Flatten([helpers]), module=name, place=place),
     )
+
+
+def _candidates(  # noqa: PLR0913 - what a module is
+    env: Any, session: Session, given: Any, *, module: str, sources: Sequence[Source], own: Settings, overrides: Mapping[str, Any]
+) -> tuple[Candidates, ...]:
+    from scons_gpu.scons import candidates  # noqa: PLC0415 - most modules have none
+
+    def resettle(changed: Mapping[str, Any]) -> Settings:
+        return settings.read(env, session.arguments, {**overrides, **changed}, supported=session.supported)
+
+    def refront(source: Source, changed: Mapping[str, Any]) -> ClangOptions:
+        return settings.front_end(env, session.arguments, {**overrides, **dict(source.overrides), **changed})
+
+    return candidates.read(given, module=module, sources=sources, own=own, resettle=resettle, refront=refront)
+
+
+def _helpers(given: Sequence[Any], *, module: str, place: str) -> tuple[Module, ...]:
+    for item in given:
+        if not isinstance(item, Module):
+            msg = f"module {module} at {place}: {_shortly(item)} is no module of helper kernels"
+            raise UsageError(msg, hint="a helper is what env.GpuModule gives")
+        if item.helpers or item.candidates:
+            msg = f"module {module} at {place}: its helper {item.name} has {'helpers' if item.helpers else 'candidates'} of its own"
+            raise UsageError(msg, hint="kernels that are asked for ask for no others: there is one round")
+    return tuple(given)
 
 
 def _sources(env: Any, arguments: Mapping[str, Any], module: str, items: Any, overrides: Mapping[str, Any]) -> tuple[Source, ...]:
@@ -133,6 +171,7 @@ def _sources(env: Any, arguments: Mapping[str, Any], module: str, items: Any, ov
             stem=f"{base}.{_hex(name)}" if same[base] > 1 else base,
             variant=_hex(repr(own)) if own else "",
             options=options,
+            overrides=source.overrides,
         )
         if (read.stem, read.variant) in stems:
             msg = f"{name} stands twice in module {module}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from dataclasses import dataclass
@@ -14,17 +15,18 @@ from scons_gpu.lower import options as lowering
 from scons_gpu.scons import _internals
 from scons_gpu.scons.images import BundleJob, ImageJob, ManifestJob, ModuleNode, PackJob, PtxJob
 from scons_gpu.scons.modules import reach
-from scons_gpu.scons.steps import CudaJob, IrJob, PlanJob, SplitJob, note_looking, options_text
+from scons_gpu.scons.steps import CudaJob, IrJob, PlanJob, SplitJob, note_looking, options_text, read_index
 from scons_gpu.scons.units import Recipe
 from scons_gpu.split import INDEX_FORMAT
 from scons_gpu.toolchain import versions
 from scons_gpu.toolchain.ourselves import identity
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from scons_gpu.assemble.choose import Need
     from scons_gpu.assemble.provider import Provider
+    from scons_gpu.plan import Tuned
     from scons_gpu.scons.modules import Module, Source
     from scons_gpu.scons.session import Session, Workspace
     from scons_gpu.scons.settings import Settings
@@ -65,9 +67,9 @@ class Chain:
         """How units are cut for the link mode."""
         return "closed" if self.settings.link == "bundle" else "apart"
 
-    def lower_options(self, target: Target) -> lowering.LowerOptions:
-        """How its units become PTX."""
-        settings = self.settings
+    def lower_options(self, target: Target, settings: Settings | None = None) -> lowering.LowerOptions:
+        """How its units become PTX; a candidate's with settings of its own."""
+        settings = settings or self.settings
         return lowering.LowerOptions(
             ptx=versions.ptx_version(target, llvm=self.tools.llvm, ptxas=self.tools.ptxas),
             opt=settings.opt,
@@ -114,7 +116,7 @@ class Chain:
         except GpuError as error:
             raise error.at(module=self.module.name, source=source.name) from None
 
-    def ir(self, source: Source, target: Target) -> tuple[Any, Path]:
+    def ir(self, source: Source, target: Target, *, may_fail: bool = False) -> tuple[Any, Path]:
         """Source to IR."""
         path = self.folder / source.file(target.name, "ll")
         common = {**self.common(target, source.name, path), "source": source, "targeted": target}
@@ -136,12 +138,13 @@ class Chain:
             options=source.options,
             headers=self.tools.headers,
             top=str(self.env.fs.Top.get_abspath()),
+            may_fail=may_fail,
         )
         return _compiled(self.env, path, [source.node], job), path
 
-    def index(self, source: Source, target: Target) -> tuple[Any, SplitJob]:
+    def index(self, source: Source, target: Target, *, may_fail: bool = False) -> tuple[Any, SplitJob]:
         """IR to index."""
-        node, ir = self.ir(source, target)
+        node, ir = self.ir(source, target, may_fail=may_fail)
         path = self.folder / source.file(target.name, "index.json")
         signature = options_text(
             form=self.form,
@@ -155,8 +158,15 @@ class Chain:
 
     def plan(self, target: Target, *, ptx: bool = False) -> tuple[Any, Path, Recipe]:
         """Indexes to plan, and how its units are made."""
-        found = [self.index(source, target) for source in self.module.sources]
         path = self.folder / f"{target.name}.plan.json"
+        known = self.workspace.chains.get(path)
+        if known is None:
+            known = self.workspace.chains[path] = self._plan(target, path, ptx=ptx)
+        return known
+
+    def _plan(self, target: Target, path: Path, *, ptx: bool) -> tuple[Any, Path, Recipe]:
+        found = [self.index(source, target) for source in self.module.sources]
+        variants = self.variants(target)
         options = self.lower_options(target)
         signature = options_text(
             module=self.module.name,
@@ -164,20 +174,96 @@ class Chain:
             llvm=self.tools.llvm,
             libdevice=self.tools.libdevice.identity if self.tools.libdevice else "",
             tool=identity(),
+            **({"candidates": [each.signature() for each in self.module.candidates]} if self.module.candidates else {}),
+            **({"candidate_options": self.candidate_options(target)} if self.module.candidates else {}),
             **vars(options),
         )
+        planned = path.with_name(f"{target.name}.candidates.json") if self.module.candidates else path
         job = PlanJob(
-            **self.common(target, self.module.name, path),
+            **self.common(target, self.module.name, planned),
             signature=signature,
             module=self.module.name,
             link=self.settings.link,
             indexes=[split.target for _, split in found],
             lower=options,
             key=self.key(target, options),
+            tuned=lambda: self.tuned(target, variants),
         )
-        node = _artefact(self.env, path, [node for node, _ in found], job)
-        self.workspace.plans.setdefault(str(self.folder.parent), []).append(path)
-        return node, path, self.recipe(target, options, [split for _, split in found], ptx=ptx)
+        node = _artefact(self.env, planned, [node for node, _ in (*found, *variants.values())], job)
+        recipe = self.recipe(target, options, [split for _, split in (*found, *variants.values())], ptx=ptx)
+        if self.module.candidates:
+            node = self.choice(target, path, undecided=node, recipe=recipe, ptx=ptx)
+        return node, path, recipe
+
+    def variants(self, target: Target) -> dict[str, tuple[Any, SplitJob]]:
+        """The indexes of sources that candidates have of their own, by the sources' variant."""
+        sources = {candidate.source.file("", ""): candidate.source for each in self.module.candidates for candidate in each.candidates}
+        base = {source.file("", "") for source in self.module.sources}
+        return {name: self.index(source, target, may_fail=True) for name, source in sources.items() if name not in base}
+
+    def tuned(self, target: Target, variants: Mapping[str, tuple[Any, SplitJob]]) -> list[Tuned]:
+        """The candidates, once their indexes are there."""
+        from scons_gpu.plan import Tuned, Variant  # noqa: PLC0415 - most modules have none
+        from scons_gpu.tune.model import label, pairs  # noqa: PLC0415 - the same
+
+        own_lower, found = self.lower_options(target), []
+        for each in self.module.candidates:
+            made = []
+            for candidate in each.candidates:
+                source, options = candidate.source, self.lower_options(target, candidate.settings)
+                name = source.file(target.name, "index.json")
+                split = variants.get(source.file("", ""))
+                made.append(
+                    Variant(
+                        values=candidate.values,
+                        label=label(pairs(candidate.values)),
+                        index=read_index(split[1].target if split else self.folder / name),
+                        key=self.key(target, options),
+                        needs=candidate.needs,
+                        launch=candidate.launch,
+                        ir=source.file(target.name, "ll"),
+                        lower=None if options == own_lower else vars(options),
+                        assemble=None if candidate.settings.assemble == self.settings.assemble else vars(candidate.settings.assemble),
+                    )
+                )
+            found.append(Tuned(pattern=each.pattern, source=each.source.name, variants=tuple(made), keys=each.keys))
+        return found
+
+    def candidate_options(self, target: Target) -> list[Any]:
+        """How candidates are lowered and assembled."""
+        settings = [candidate.settings for each in self.module.candidates for candidate in each.candidates]
+        return [[vars(self.lower_options(target, one)), vars(one.assemble)] for one in settings]
+
+    def choice(self, target: Target, path: Path, *, undecided: Any, recipe: Recipe, ptx: bool) -> Any:
+        """Candidates to plan."""
+        from scons_gpu.scons.choice import ChoiceJob, Helper, shown  # noqa: PLC0415 - most modules have none
+
+        top = str(self.env.fs.Top.get_abspath())
+        helpers = [(self.helper(module), module) for module in self.module.helpers]
+        plans = [(chain.plan(target, ptx=ptx), module) for chain, module in helpers]
+        tuning = [(shown(Path(node.get_abspath()), top), Path(node.rfile().get_abspath())) for node in self.settings.tuning]
+        tools = {"llvm": self.tools.llvm.partition(" ")[0], "ptxas": self.tools.ptxas.version if self.tools.ptxas else ""}
+        job = ChoiceJob(
+            **self.common(target, self.module.name, path),
+            signature=options_text(
+                link=self.link_signature(recipe),
+                tuning=[name for name, _ in tuning],
+                seconds=self.settings.candidate_seconds,
+                helpers=[[module.name, self.link_signature(made)] for (_, _, made), module in plans],
+            ),
+            recipe=recipe,
+            plan=path.with_name(f"{target.name}.candidates.json"),
+            tuning=tuning,
+            helpers=[Helper(recipe=made, plan=file) for (_, file, made), _ in plans],
+            tools={name: version for name, version in tools.items() if version},
+        )
+        return _image(self.env, path, [undecided, *(node for (node, _, _), _ in plans), *self.settings.tuning], job)
+
+    def helper(self, module: Module) -> Chain:
+        """The way of a module of helper kernels to a plan, for images of this one's kind."""
+        folder = module.name if module.settings.link == self.settings.link else f"{module.name}.{self.settings.link}"
+        settings = dataclasses.replace(module.settings, link=self.settings.link)
+        return dataclasses.replace(self, module=dataclasses.replace(module, settings=settings), folder=self.folder.with_name(folder))
 
     def recipe(self, target: Target, options: lowering.LowerOptions, splits: Sequence[SplitJob], *, ptx: bool) -> Recipe:
         """How the units of one architecture are made."""
@@ -200,6 +286,7 @@ class Chain:
             splits=splits,
             environment=self.environment,
             place=self.place,
+            seconds=self.settings.candidate_seconds,
         )
 
     def link_signature(self, recipe: Recipe) -> str:
@@ -219,6 +306,7 @@ class Chain:
         """Plan to image; to PTX for a virtual architecture, or where asked for."""
         ptx = ptx or not target.real
         node, plan, recipe = self.plan(target, ptx=ptx)
+        self.workspace.plans.setdefault(str(self.folder.parent), []).append(plan)
         path = path or self.folder / f"{target.name}.{'ptx' if ptx else 'cubin'}"
         kind = PtxJob if ptx else ImageJob
         job = kind(**self.common(target, self.module.name, path), signature=self.link_signature(recipe), recipe=recipe, plan=plan)
@@ -242,6 +330,7 @@ class Chain:
     def bundle(self) -> ModuleNode:
         """Plans to bundle."""
         plans = [(target, *self.plan(target)) for target in self.settings.archs]
+        self.workspace.plans.setdefault(str(self.folder.parent), []).extend(plan for _, _, plan, _ in plans)
         path = self.folder.with_name(f"{self.module.name}.gpubundle")
         job = BundleJob(
             **self.common(None, self.module.name, path),

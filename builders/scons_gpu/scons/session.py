@@ -49,6 +49,12 @@ class Workspace:
     """Digests of the units of every image that was due."""
     owners: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """Digest → modules that name it, in this run."""
+    failures: dict[Path, GpuError] = field(default_factory=dict)
+    """Why candidates could not be made in this run, by where that is kept."""
+    decisions: dict[Any, Any] = field(default_factory=dict)
+    """What was decided in this run: the same problem with the same candidates is decided once."""
+    chains: dict[Path, Any] = field(default_factory=dict)
+    """Plans that are declared, by their file: helper modules have several users."""
     shown: set[tuple[str, str]] = field(default_factory=set)
     spent: dict[str, float] = field(default_factory=dict)
     """Kernel and architecture → seconds that it took in this run."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PER_SOURCE", "VARIABLES", "Settings", "check_names", "front_end", "misspelt", "read", "set_defaults"]
 
-STEPS = ("source", "split", "plan", "lower", "assemble", "link", "pack", "manifest")
+STEPS = ("source", "split", "plan", "lower", "assemble", "choose", "link", "pack", "manifest")
 
 VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_ARCHS": ((), "architectures, as sm_90, 90a, compute_90 or 8.6+PTX; there is no default"),
@@ -39,6 +39,8 @@ VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_DEBUG": (False, "device debugging: -g and no optimisation"),
     "GPU_FAIL_ON_SPILL": (False, "fail where a kernel spills registers"),
     "GPU_STORE": ("#.gpu-store", "folder of compiled units; of a list the first is written, the others are only read"),
+    "GPU_TUNING": ((), "tuning files, which decide between candidates; the first that knows wins"),
+    "GPU_CANDIDATE_SECONDS": ("", "CPU seconds that a candidate may take, after the first of its kernel"),
     "GPU_SHARE_TWINS": (False, "kernels of one body and different names share one object of a bundle"),
     **{f"GPU_{step.upper()}COMSTR": (f"{step:<9} $GPU_NAME", f"line of a {step} step; empty for the whole command") for step in STEPS},
 }
@@ -72,6 +74,9 @@ class Settings:
     cuda_path: str
     cuda_headers: str
     store: tuple[Path, ...]
+    tuning: tuple[Any, ...] = ()
+    """Files that decide between candidates, as nodes."""
+    candidate_seconds: float | None = None
 
     @property
     def environment(self) -> dict[str, str]:
@@ -154,6 +159,8 @@ def read(
         cuda_path=_path(env, get("GPU_CUDA_PATH")),
         cuda_headers=_path(env, get("GPU_CUDA_HEADERS")),
         store=_stores(env, get("GPU_STORE")),
+        tuning=tuple(env.arg2nodes(_files(env, get("GPU_TUNING")), env.fs.File)),
+        candidate_seconds=_seconds("GPU_CANDIDATE_SECONDS", get),
     )
     return replace(found, archs=_archs(get("GPU_ARCHS"), lambda: supported(found)))
 
@@ -214,6 +221,25 @@ def _number(name: str, get: Any, *, low: int, high: int) -> int:
         msg = f"{name}={value} is not a number from {low} to {high}"
         raise UsageError(msg)
     return number
+
+
+def _seconds(name: str, get: Any) -> float | None:
+    value = get(name)
+    if value in {"", None}:
+        return None
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        msg = f"{name}={value} is not a number of seconds above 0"
+        raise UsageError(msg)
+    return seconds
+
+
+def _files(env: Any, value: Any) -> list[Any]:
+    """Names of files, in a list or in a string with spaces between them, as the command line has it."""
+    return list(env.Split(value)) if isinstance(value, str) else list(env.Flatten([value])) if value else []
 
 
 def _choice(name: str, get: Any) -> str:

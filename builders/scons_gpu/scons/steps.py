@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 else:
     compiler, indexes, plans = later("scons_gpu.source.clang"), later("scons_gpu.split.index"), later("scons_gpu.plan")
 
-__all__ = ["CudaJob", "IrJob", "Outcome", "PlanJob", "SplitJob", "Step"]
+__all__ = ["CudaJob", "IrJob", "Outcome", "PlanJob", "SplitJob", "Step", "read_index"]
 
 
 @dataclass(frozen=True)
@@ -203,6 +203,8 @@ class CudaJob(FromSource):
     options: ClangOptions
     headers: str
     top: str
+    may_fail: bool = False
+    """Whether it is for candidates alone: what clang says against it is their result."""
 
     @property
     def depfile(self) -> Path:
@@ -242,12 +244,14 @@ class CudaJob(FromSource):
             headers=self.headers,
             output=self.target,
             top=self.top,
+            tolerant=self.may_fail,
         )
         own = {str(node.sources[0].rfile().get_path()), str(node.sources[0].rfile().get_abspath())}
         read = [path for path in compiled.dependencies if path not in own]
         asked = asked_for([str(node.sources[0].rfile().get_path()), *read], top=self.top)
         write_atomic(self.depfile, "".join(f"{line}\n" for line in (*read, *(f"?{name}" for name in asked))))
-        return Outcome(output=compiled.output, cpu=compiled.cpu, peak_kib=compiled.peak_kib)
+        result = "refused" if compiled.failed else "built"
+        return Outcome(output=compiled.output, cpu=compiled.cpu, peak_kib=compiled.peak_kib, result=result)
 
 
 @dataclass(kw_only=True)
@@ -298,6 +302,8 @@ class PlanJob(Step):
     indexes: Sequence[Path]
     lower: LowerOptions
     key: Callable[..., tuple[tuple[str, str], ...]]
+    tuned: Callable[[], Sequence[plans.Tuned]] = tuple
+    """The candidates, read from their indexes."""
 
     def command(self) -> list[str]:
         """By hand."""
@@ -306,8 +312,8 @@ class PlanJob(Step):
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """Pure Python, in SCons' own process. What concerns single units stops the plan, unless the user wants the rest (`-k`)."""
-        found = [indexes.from_text(path.read_text(encoding="utf-8"), path=str(path)) for path in self.indexes]
-        made = plans.plan(found, module=self.module, arch=self.arch, link=self.link, key=self.key)
+        found = [read_index(path) for path in self.indexes]
+        made = plans.plan(found, module=self.module, arch=self.arch, link=self.link, key=self.key, tuned=self.tuned())
         if not GetOption("keep_going"):
             refused = [error for part in made.parts if (error := plans.refusal(part))]
             for error in refused[:-1]:
@@ -316,6 +322,11 @@ class PlanJob(Step):
                 raise refused[-1]
         write_atomic(self.target, plans.to_text(made))
         return Outcome(output="\n".join(f"{source}: {text}" for source, text in made.notes))
+
+
+def read_index(path: Path) -> indexes.Index:
+    """The index in a file."""
+    return indexes.from_text(path.read_text(encoding="utf-8"), path=str(path))
 
 
 def switches(options: Any) -> list[str]:

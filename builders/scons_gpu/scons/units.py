@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scons_gpu.assemble.key import is_twin, unit_key
-from scons_gpu.errors import DamagedError, GpuError, ToolMissingError
+from scons_gpu.errors import (
+    DamagedError,
+    GpuError,
+    MissingSymbolError,
+    RefusedError,
+    SourceError,
+    ToolError,
+    ToolKilledError,
+    ToolMissingError,
+    ToolSilentError,
+    from_json,
+)
 from scons_gpu.scons import _internals
 from scons_gpu.scons.later import later
 from scons_gpu.scons.steps import Outcome, Step, answered, assembling, lowering
@@ -57,8 +70,20 @@ class Recipe:
     environment: Mapping[str, str]
     """Variables that tell a command run by hand where the tools are."""
     place: int
-    paths: dict[str, Path] = field(default_factory=dict, init=False)
-    """Digest → object, for those that were asked for."""
+    seconds: float | None = None
+    """CPU seconds that a candidate may take; None for no limit."""
+    paths: dict[tuple[str, str], Path] = field(default_factory=dict, init=False)
+    """Digest and candidate → object, for those that were asked for."""
+
+    def lower_options(self, part: Part) -> LowerOptions:
+        """How the part becomes PTX."""
+        return self.lower if part.lower is None else dataclasses.replace(self.lower, **part.lower)
+
+    def assemble_options(self, part: Part) -> AssembleOptions:
+        """How the part becomes an object."""
+        if part.assemble is None:
+            return self.options
+        return dataclasses.replace(self.options, **{**part.assemble, "flags": tuple(part.assemble["flags"])})
 
     def assembler(self) -> Provider:
         """The provider of a recipe for objects."""
@@ -73,11 +98,11 @@ class Recipe:
 
     def object_path(self, part: Part) -> Path:
         """Where the part's object is, or is to be."""
-        if part.digest not in self.paths:
+        asked = (part.digest, part.candidate)
+        if asked not in self.paths:
             key = self.object_fields(part)
-            path = self.workspace.store.claim("object", digest.fields(dict(key)), key, suffix=f".{self.kind}.cubin")
-            self.paths[part.digest] = path
-        return self.paths[part.digest]
+            self.paths[asked] = self.workspace.store.claim("object", digest.fields(dict(key)), key, suffix=f".{self.kind}.cubin")
+        return self.paths[asked]
 
     def object_fields(self, part: Part) -> tuple[tuple[str, str], ...]:
         """The object's key."""
@@ -85,7 +110,7 @@ class Recipe:
             part,
             kind="whole" if self.kind == "whole" else "rel",
             provider=self.assembler(),
-            options=self.options,
+            options=self.assemble_options(part),
             target=self.target,
             twin=self.twin(part),
         )
@@ -93,6 +118,43 @@ class Recipe:
     def twin(self, part: Part) -> bool:
         """Whether the part's object may serve kernels of other names too."""
         return is_twin(part, share=self.share_twins and self.kind == "whole")
+
+    def result_path(self, part: Part) -> Path:
+        """Where what a link takes of the part is, or is to be."""
+        return self.ptx_path(part) if self.kind == "ptx" else self.object_path(part)
+
+    def candidate(self, part: Part, *, limited: bool) -> list[Any]:
+        """Like `missing`, for a part that may fail without failing the build: whether it did, `failure` tells afterwards."""
+        if self.failure(part) is not None:
+            return []
+        nodes = self.missing(part)
+        for node in nodes:
+            for job in (node.attributes.gpu, *(need.attributes.gpu for need in node.needs)):
+                job.may_fail, job.limited = True, limited
+        return nodes
+
+    def failure_path(self, part: Part) -> Path:
+        """Where it is kept that the part cannot be made."""
+        key = part.key if self.kind == "ptx" else self.object_fields(part)
+        return self.workspace.store.claim("failure", digest.fields(dict(key)), key, suffix=".failure")
+
+    def failure(self, part: Part) -> GpuError | None:
+        """Why the part cannot be made, where a candidate's node found that out, in this build or an earlier one."""
+        path = self.failure_path(part)
+        if path in self.workspace.failures:
+            return self.workspace.failures[path]
+        entry = self.workspace.store.load(path)
+        return from_json(json.loads(entry.data)) if entry else None
+
+    def keep_failure(self, part: Part, error: GpuError) -> None:
+        """What follows from the part and its key is kept in the store; what the machine did (a killed tool) counts for this build."""
+        path = self.failure_path(part)
+        with self.workspace.session.lock:
+            self.workspace.failures[path] = error
+        if not isinstance(error, (ToolKilledError, ToolSilentError)):
+            data = json.dumps(error.to_json(), sort_keys=True).encode()
+            key = part.key if self.kind == "ptx" else self.object_fields(part)
+            self.workspace.store.save(path, data, records.make(data, key=key))
 
     def missing(self, part: Part) -> list[Any]:
         """The nodes that make what the store lacks of this part; none where it is all there."""
@@ -148,6 +210,10 @@ class UnitJob(Step):
     recipe: Recipe
     part: Part
     weight: float
+    may_fail: bool = False
+    """Whether a candidate is made of it: then a failure is a result that is kept, and who needs the unit after all says so."""
+    limited: bool = False
+    """Whether it may take only so many seconds: every candidate of a kernel but the first."""
 
     def explain(self, error: GpuError) -> GpuError:
         """Names the kernel, unless the tool said which."""
@@ -156,7 +222,32 @@ class UnitJob(Step):
 
     def record(self) -> dict[str, Any]:
         """Units are counted by digest."""
-        return {"unit": self.part.digest, "role": self.part.role}
+        return {"unit": self.part.digest, "role": self.part.role, **({"candidate": self.part.candidate} if self.part.candidate else {})}
+
+    def work(self, node: Any) -> Outcome:
+        """Makes the file. Of a candidate, a failure that is no fault of the machine is kept as its result."""
+        if (known := self.workspace.failures.get(self.recipe.failure_path(self.part))) is not None:
+            return self._failed(known)  # lowering failed, and assembling is asked next
+        try:
+            return self.make(node)
+        except (SourceError, RefusedError, MissingSymbolError, ToolError) as error:
+            if not self.may_fail or isinstance(error, ToolMissingError):
+                raise
+            self.recipe.keep_failure(self.part, error)
+            return self._failed(error)
+
+    def _failed(self, error: GpuError) -> Outcome:
+        if not self.may_fail:
+            raise error
+        return Outcome(result="refused", output=str(self.explain(error)))
+
+    @abstractmethod
+    def make(self, node: Any) -> Outcome:
+        """Makes the file. Raises GpuError."""
+
+    def limit(self) -> float | None:
+        """CPU seconds that it may take."""
+        return self.recipe.seconds if self.limited else None
 
     def spent(self, seconds: float) -> None:
         """Remembers a time for the next build's order."""
@@ -174,9 +265,9 @@ class LowerJob(UnitJob):
     def command(self) -> list[str]:
         """By hand."""
         renames = [f"--rename={old}={new}" for old, new in self.part.renames]
-        return self.gpu("lower", self.part.slice, "--arch", self.arch, *lowering(self.recipe.lower), *renames)
+        return self.gpu("lower", self.part.slice, "--arch", self.arch, *lowering(self.recipe.lower_options(self.part)), *renames)
 
-    def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
+    def make(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """In a worker; a slice that the store lost is made again, and then lowered."""
         if refused := plans.refusal(self.part):
             raise refused
@@ -197,7 +288,8 @@ class LowerJob(UnitJob):
             slice=self.part.slice,
             roots=[str(root) for root in self.workspace.store.roots],
             arch=self.arch,
-            options=dataclasses.asdict(self.recipe.lower),
+            options=dataclasses.asdict(self.recipe.lower_options(self.part)),
+            seconds=self.limit(),
             libdevice=tools.libdevice.path if tools.libdevice else "",
             searched="\n".join(f"{look.where}: {look.result}" for look in tools.looked if look.what == "libdevice"),
             renames=[list(pair) for pair in self.part.renames],
@@ -217,9 +309,9 @@ class AssembleJob(UnitJob):
         """By hand."""
         whole = ["--whole"] if self.recipe.kind == "whole" else []
         whole += ["--anonymous"] if self.recipe.twin(self.part) else []
-        return self.gpu("assemble", str(self.ptx), "--arch", self.arch, *whole, *assembling(self.recipe.options))
+        return self.gpu("assemble", str(self.ptx), "--arch", self.arch, *whole, *assembling(self.recipe.assemble_options(self.part)))
 
-    def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
+    def make(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """A process of the assembler's."""
         recipe, store = self.recipe, self.workspace.store
         kept = store.load(self.ptx)
@@ -232,7 +324,8 @@ class AssembleJob(UnitJob):
 
             text = anonymous(text)
         assemble = recipe.assembler().compile_relocatable if recipe.kind == "rel" else recipe.assembler().compile
-        made = assemble(text, target=recipe.target, options=recipe.options)
+        options = dataclasses.replace(recipe.assemble_options(self.part), seconds=self.limit())
+        made = assemble(text, target=recipe.target, options=options)
         # What LLVM said of the unit goes along, so that a link which reuses the object can show it without the PTX.
         said = "\n".join(text.rstrip() for text in (kept.record.output, made.output) if text.strip())
         entry = records.make(made.data, key=recipe.object_fields(self.part), output=said, seconds=made.seconds, resources=made.resources)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import SourceError, ToolMissingError, ToolSilentError
+from scons_gpu.source import failed
 from scons_gpu.source.depfile import read_depfile
 from scons_gpu.source.diagnostics import classify, warnings_of
 from scons_gpu.source.stamps import moved, stamps
@@ -49,6 +50,7 @@ class Compiled:
     output: str
     cpu: float = 0.0  # seconds
     peak_kib: int = 0  # 0 where it cannot be told
+    failed: bool = False  # a tolerant compilation that clang refused
 
 
 def command(  # noqa: PLR0913 - one keyword for each thing that decides
@@ -116,10 +118,19 @@ def _from_top(path: str, top: str) -> str:
 
 
 def compile_cuda(  # noqa: PLR0913 - one keyword for each thing that decides
-    clang: Tool, source: str, *, target: Target, options: ClangOptions, headers: str, output: Path, top: str
+    clang: Tool,
+    source: str,
+    *,
+    target: Target,
+    options: ClangOptions,
+    headers: str,
+    output: Path,
+    top: str,
+    tolerant: bool = False,
 ) -> Compiled:
     """Compiles one source for one architecture and puts its IR, as text, at `output`, whole or not at all.
 
+    `tolerant`: a source that clang refuses becomes the text that says so (`source.failed`), with the files that clang had read.
     Raises SourceError with clang's own words, ToolMissingError if there are no CUDA headers or no C++ library, ToolKilledError.
     """
     if not headers:
@@ -132,7 +143,7 @@ def compile_cuda(  # noqa: PLR0913 - one keyword for each thing that decides
     known: Mapping[str, Stamp] = {}
     for _ in range(_TRIES):
         begun = time.time_ns()
-        compiled = _compile(clang, source, target=target, options=options, headers=headers, output=output, top=top)
+        compiled = _compile(clang, source, target=target, options=options, headers=headers, output=output, top=top, tolerant=tolerant)
         before, known = known, stamps((_from_top(source, top), *compiled.dependencies), top=top)
         moving = moved(known, before, begun=begun)
         if not moving:
@@ -143,22 +154,32 @@ def compile_cuda(  # noqa: PLR0913 - one keyword for each thing that decides
 
 
 def _compile(  # noqa: PLR0913 - one keyword for each thing that decides
-    clang: Tool, source: str, *, target: Target, options: ClangOptions, headers: str, output: Path, top: str
+    clang: Tool,
+    source: str,
+    *,
+    target: Target,
+    options: ClangOptions,
+    headers: str,
+    output: Path,
+    top: str,
+    tolerant: bool,
 ) -> Compiled:
     with private_folder() as folder:
         private, depfile = folder / "out.ll", folder / "out.d"
         argv = command(clang, source, target=target, options=options, headers=headers, output=str(private), depfile=str(depfile), top=top)
         done = run(argv, cwd=top, environ=_environ())
-        if done.status != 0:
-            raise classify(done, source=source, target=target)
-        if not private.is_file() or not private.stat().st_size:
+        failure = classify(done, source=source, target=target) if done.status != 0 else None
+        if failure and not (tolerant and isinstance(failure, SourceError) and depfile.is_file()):
+            raise failure
+        if not failure and (not private.is_file() or not private.stat().st_size):
             msg = "clang said that it succeeded and made nothing"
             raise ToolSilentError(msg, source=source, arch=target.name, output=done.output)
         dependencies = read_depfile(depfile.read_text(errors="surrogateescape"), top=top)
-        write_atomic(output, _renamed(private.read_bytes(), _seen_from_top(source, top)))
+        write_atomic(output, failed.to_ir(failure) if failure else _renamed(private.read_bytes(), _seen_from_top(source, top)))
     own = _from_top(source, top)
     others = tuple(path for path in dependencies if path != own)
-    return Compiled(dependencies=others, output=warnings_of(done.stderr), cpu=done.cpu, peak_kib=done.peak_kib)
+    output_ = "" if failure else warnings_of(done.stderr)
+    return Compiled(dependencies=others, output=output_, cpu=done.cpu, peak_kib=done.peak_kib, failed=failure is not None)
 
 
 def _seen_from_top(source: str, top: str) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "GcResult", "gc"]
 
-KINDS = ("slice", "ptx", "object", "deferred")
+KINDS = ("slice", "ptx", "object", "deferred", "failure")
 """The folders that gc looks into; temporary files it takes anywhere in the store."""
 
 _ENTRY = re.compile(r"([0-9a-f]{32})(?:\.[0-9]+)?(?:\.[a-z.]+)?")

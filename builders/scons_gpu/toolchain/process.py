@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -56,18 +57,20 @@ def private_folder() -> Iterator[Path]:
         raise ToolError(msg, hint=f"tools run in {tempfile.gettempdir()}; TMPDIR names another place") from error
 
 
-def run(
+def run(  # noqa: PLR0913 - one keyword for each thing that a tool may be given
     argv: Sequence[str],
     *,
     cwd: str | Path | None = None,
     environ: Mapping[str, str] | None = None,
     text: str = "",
     together: bool = False,
+    seconds: float | None = None,
 ) -> Finished:
     """Runs `argv` with `text` as its input until it ends, however long that takes: a unit's assembly has no natural limit.
 
     `together`: both streams go to `stdout`, in the order written. Output goes through files: a pipe's reader would need threads to get
-    at the memory figure. Raises ToolMissingError where the tool cannot be started.
+    at the memory figure. `seconds`: CPU time after which the system kills it with SIGXCPU. Raises ToolMissingError where the tool cannot
+    be started.
     """
     with contextlib.ExitStack() as files:
         stdin = files.enter_context(tempfile.TemporaryFile()) if text else subprocess.DEVNULL
@@ -82,15 +85,17 @@ def run(
         except OSError as error:
             msg = f"cannot start {argv[0]}: {error.strerror or error}"
             raise ToolMissingError(msg, hint="scons-gpu doctor shows which tools were found") from error
+        if seconds is not None:
+            _limit(process.pid, seconds)
         usage = _wait(process)
-        seconds = time.monotonic() - start
+        taken = time.monotonic() - start
         said = [_text(file) for file in (stdout, stderr)]
     peak = _kib(usage)
     return Finished(
         status=process.returncode,
         stdout=said[0],
         stderr=said[1],
-        seconds=seconds,
+        seconds=taken,
         cpu=usage.ru_utime + usage.ru_stime,
         # The kernel counts what the child shared with us before exec: /bin/true started from a 300 MiB process reads as 300 MiB.
         peak_kib=peak if peak > own else 0,
@@ -102,6 +107,9 @@ def killed(tool: str, number: int, *, peak_kib: int = 0, arch: str = "", output:
     memory = f" at {peak_kib / 1024:.0f} MiB" if peak_kib else ""
     msg = f"{tool} was killed by {signal_of(number)}{memory}"
     hint = "out of memory? build with a smaller -j" if number == signal.SIGKILL else ""
+    if number == signal.SIGXCPU:
+        msg = f"{tool} took more CPU time than it may"
+        hint = "GPU_CANDIDATE_SECONDS is what a candidate may take"
     return ToolKilledError(msg, arch=arch, output=output, hint=hint)
 
 
@@ -130,6 +138,14 @@ def _wait(process: subprocess.Popen[bytes]) -> struct_rusage:
         raise
     process.returncode = os.waitstatus_to_exitcode(status)
     return usage
+
+
+def _limit(process: int, seconds: float) -> None:
+    """The system counts whole seconds. A process that is gone already needs no limit."""
+    import resource  # noqa: PLC0415 - there is none on Windows
+
+    with contextlib.suppress(ProcessLookupError):
+        resource.prlimit(process, resource.RLIMIT_CPU, (math.ceil(seconds), math.ceil(seconds) + 1))
 
 
 def _own_peak_kib() -> int:
