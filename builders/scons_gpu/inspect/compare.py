@@ -8,7 +8,7 @@ import json
 import re
 import zipfile
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,9 +86,13 @@ class _Module:
     folder: Path
     """Where the manifest lies; its paths are relative to that."""
     stem: str
+    origin: dict[str, Any] | None = None
+    """IR and options of kernels that come from elsewhere: a candidate's, a helper's."""
 
     def sources(self) -> tuple[str, ...]:
         """Its sources' IR: what the manifest lists, else what lies in the module's folder."""
+        if self.origin is not None:
+            return tuple(str(self.folder / name) for name in self.origin["ir"])
         listed = (self.data.get("ir") or {}).get(self.arch)
         if listed is not None:
             return tuple(str(self.folder / name) for name in listed)
@@ -134,8 +138,9 @@ def compare(  # noqa: PLR0913 - what to compare, how far, and what is known of i
             continue
         told(f"{module.name} ({module.arch})")
         try:
-            reference = _reference(module, tools, references)
-            compared += _compare_module(module, wanted, reference=reference, all_wanted=not kernel)
+            for part, kernels in _by_origin(module, wanted):
+                reference = _reference(part, tools, references)
+                compared += _compare_module(part, kernels, reference=reference, all_wanted=not kernel)
         except GpuError as error:
             raise error.at(module=module.name, arch=module.arch) from None
     if kernel and not compared:
@@ -185,9 +190,22 @@ def _wanted(module: _Module, name: str) -> dict[str, Any]:
     return {symbol: one for symbol, one in kernels.items() if name in {"", symbol} or name in str(one.get("readable", ""))}
 
 
+def _by_origin(module: _Module, wanted: dict[str, Any]) -> Iterator[tuple[_Module, dict[str, Any]]]:
+    """The module with the kernels of its own sources, then once more for each other origin."""
+    groups: dict[str, dict[str, Any]] = {}
+    origins: dict[str, dict[str, Any] | None] = {}
+    for symbol, one in wanted.items():
+        origin = one["archs"][module.arch].get("origin")
+        name = json.dumps(origin, sort_keys=True)
+        groups.setdefault(name, {})[symbol], origins[name] = one, origin
+    for name, kernels in groups.items():
+        yield replace(module, origin=origins[name]), kernels
+
+
 def _options(module: _Module) -> BuildOptions:
     """From the module's "options"; what they do not say is the default."""
     arch, options = module.arch, dict(module.data.get("options") or {})
+    options |= module.origin["options"] if module.origin else {}
     ptx = options.get("ptx") or {}
     if arch not in ptx:
         msg = f"the manifest does not say which PTX version {arch} was built with"
@@ -221,7 +239,8 @@ def _compare_module(module: _Module, wanted: Mapping[str, Any], *, reference: Re
     built = {one.symbol: one for one in _built(module, wanted, tools=reference.tools)}
     linked = bool((module.data.get("images") or {}).get(module.arch))
     judge = Judge(reference=reference, private=module.private_state(), state=module.state(), linked=linked)
-    more = there - set(wanted) if all_wanted else set()
+    # What a candidate or a helper brings besides, and what a candidate stands in for, is not the module's.
+    more = there - set(module.data["kernels"]) if all_wanted and module.origin is None else set()
     for symbol in sorted({*built, *more}):
         one = built.get(symbol)
         readable = one.readable if one else symbol

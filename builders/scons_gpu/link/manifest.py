@@ -87,6 +87,8 @@ class Build:
     """Per block, as launch bounds say; else what every GPU takes."""
     chosen: dict[str, Any] | None = None
     """Which of several candidates was taken, and by what; absent in the file where there were none."""
+    origin: dict[str, Any] | None = None
+    """IR and options that it comes from, where they are not the module's; absent in the file otherwise."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,11 @@ def _plain(module: Module) -> dict[str, Any]:
 
 
 def _plain_build(build: Build) -> dict[str, Any]:
-    return {name: value for name, value in vars(build).items() if value is not None or name != "chosen"}
+    return {name: value for name, value in vars(build).items() if value is not None or name not in _SELDOM}
+
+
+_SELDOM = ("chosen", "origin")
+"""Fields that are left out where they say nothing."""
 
 
 _ENCODE = json.JSONEncoder(sort_keys=True, ensure_ascii=False).encode
@@ -327,6 +333,7 @@ def _build(kernel: PlannedKernel, part: Part, built: BuiltArch, found: Mapping[s
         stack_bytes=taken.stack_bytes if taken else None,
         max_threads=threads,
         chosen=kernel.chosen,
+        origin=kernel.origin,
     )
 
 

@@ -147,8 +147,10 @@ def _unit(symbol: str, variant: Variant, kernel: PlannedKernel) -> Unit:
     raise MissingSymbolError(msg, kernel=kernel.readable)
 
 
-def decided(plan: Plan, chosen: Mapping[str, tuple[PlannedCandidate, Mapping[str, Any]]], helpers: Iterable[Plan]) -> Plan:
-    """The plan that the image is made of. `chosen`: kernel → the candidate taken, and what the manifest says of the choice.
+def decided(
+    plan: Plan, chosen: Mapping[str, tuple[PlannedCandidate, Mapping[str, Any], Mapping[str, Any]]], helpers: Iterable[Plan]
+) -> Plan:
+    """The plan that the image is made of. `chosen`: kernel → the candidate taken, what the manifest says of the choice, its origin.
 
     What candidates ask for comes from `helpers`: those kernels, with the state and tables that they use, and no others. Raises
     RefusedError for a kernel that no helper module has, and for one that the module has itself.
@@ -156,11 +158,11 @@ def decided(plan: Plan, chosen: Mapping[str, tuple[PlannedCandidate, Mapping[str
     units = [part for part in plan.parts if part.role == "unit"]
     asked: dict[str, str] = {}
     for problem in plan.problems:
-        candidate, said = chosen[problem.kernel.symbol]
+        candidate, said, origin = chosen[problem.kernel.symbol]
         if candidate.part is None:
             msg = f"kernel {problem.kernel.readable} was decided for a candidate that has no unit"
             raise GpuError(msg, hint="this is a bug in the choice")
-        kernels = tuple(replace(kernel, chosen=dict(said)) for kernel in candidate.part.kernels)
+        kernels = tuple(replace(kernel, chosen=dict(said), origin=dict(origin)) for kernel in candidate.part.kernels)
         units.append(replace(candidate.part, kernels=kernels))
         asked |= {name: problem.kernel.readable for name in candidate.needs if name not in asked}
     others = [part for part in plan.parts if part.role != "unit"]

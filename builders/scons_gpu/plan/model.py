@@ -27,6 +27,8 @@ class PlannedKernel:
     dynamic_shared: bool = False
     chosen: dict[str, Any] | None = None
     """Of a kernel that had candidates: which was taken, by what, and out of how many."""
+    origin: dict[str, Any] | None = None
+    """`ir` and `options` of a kernel that does not come from the module's own sources as they are: a candidate's, a helper's."""
 
 
 @dataclass(frozen=True)

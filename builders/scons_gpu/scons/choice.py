@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from scons_gpu.errors import GpuError, RefusedError, from_json
+from scons_gpu.errors import from_json
 from scons_gpu.scons.images import Linking, read_plan
 from scons_gpu.scons.later import later
 from scons_gpu.scons.steps import Outcome
+from scons_gpu.store import sealed
 from scons_gpu.store.files import write_atomic
 
 if TYPE_CHECKING:
@@ -19,16 +20,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import scons_gpu.plan as plans
-    from scons_gpu.link import elf
-    from scons_gpu.plan import Part, Plan, PlannedCandidate, PlannedProblem
+    from scons_gpu.errors import GpuError
+    from scons_gpu.link import elf, image
+    from scons_gpu.plan import Plan, PlannedCandidate, PlannedProblem
     from scons_gpu.scons.units import Recipe
+    from scons_gpu.store.record import Resources
     from scons_gpu.tune import choose as choices
     from scons_gpu.tune import model
     from scons_gpu.tune import tuning as tunings
     from scons_gpu.tune.model import Decision, Problem, Result
     from scons_gpu.tune.tuning import Tuning
 else:
-    plans, elf = later("scons_gpu.plan"), later("scons_gpu.link.elf")
+    plans, elf, image = later("scons_gpu.plan"), later("scons_gpu.link.elf"), later("scons_gpu.link.image")
     choices, model, tunings = later("scons_gpu.tune.choose"), later("scons_gpu.tune.model"), later("scons_gpu.tune.tuning")
 
 __all__ = ["ChoiceJob", "Helper"]
@@ -49,7 +52,14 @@ class Helper:
         lower = None if self.recipe.lower == recipe.lower else vars(self.recipe.lower)
         options = None if self.recipe.options == recipe.options else vars(self.recipe.options)
         plan = read_plan(self.plan)
-        return dataclasses.replace(plan, parts=tuple(dataclasses.replace(part, lower=lower, assemble=options) for part in plan.parts))
+        folder = self.plan.parent
+        ir = [f"{folder.parent.name}/{folder.name}/{split.ir.name}" for split in self.recipe.splits]
+        origin = {"ir": ir, "options": _options(vars(self.recipe.lower), vars(self.recipe.options))}
+        parts = []
+        for part in plan.parts:
+            kernels = tuple(dataclasses.replace(kernel, origin=origin) for kernel in part.kernels)
+            parts.append(dataclasses.replace(part, lower=lower, assemble=options, kernels=kernels))
+        return dataclasses.replace(plan, parts=tuple(parts))
 
 
 @dataclass(kw_only=True)
@@ -78,9 +88,10 @@ class ChoiceJob(Linking):
 
     def units(self) -> list[Any]:
         """The nodes of candidates that the store lacks: of a problem that a tuning file decides, its solution's alone."""
-        nodes: list[Any] = []
-        tuning = self.read_tuning()
-        for problem in read_plan(self.plan).problems:
+        plan, tuning = read_plan(self.plan), self.read_tuning()
+        # Those without candidates too: they are of the same batch, and the image will ask for them anyway.
+        nodes = [node for part in plan.parts if part.role != "table" for node in self.recipe.missing(part)]
+        for problem in plan.problems:
             known = choices.known(_problem(problem, self.arch), tuning, candidates=_compiled(problem))
             for number, candidate in enumerate(problem.candidates):
                 if candidate.part is not None and (known is None or model.pairs(candidate.values) == known.values):
@@ -95,35 +106,50 @@ class ChoiceJob(Linking):
         """Decides each problem and writes the plan without them."""
         self.raise_kept()
         plan, tuning = read_plan(self.plan), self.read_tuning()
-        chosen: dict[str, tuple[PlannedCandidate, dict[str, Any]]] = {}
+        chosen: dict[str, tuple[PlannedCandidate, dict[str, Any], dict[str, Any]]] = {}
         said: list[str] = []
+        results: dict[str, list[Result]] = {}
         for problem in plan.problems:
-            decision, results = self.decide(problem, tuning)
+            decision, found, first = self.decide(problem, tuning)
             candidate = next(each for each in problem.candidates if model.pairs(each.values) == decision.values)
-            failed = sum(bool(result.failure) for result in results)
-            told: dict[str, Any] = {
-                "by": decision.by,
-                "candidate": decision.label,
-                "why": decision.why,
-                "of": len(results),
-                "failed": failed,
-            }
-            if decision.file:
-                told["file"] = decision.file
-            if candidate.ir:
-                told["ir"] = f"{self.target.parent.parent.name}/{self.target.parent.name}/{candidate.ir}"
-            if candidate.part is not None and (candidate.part.lower or candidate.part.assemble):
-                told["options"] = {**(candidate.part.lower or {}), **(candidate.part.assemble or {})}
-            chosen[problem.kernel.symbol] = (candidate, told)
-            said += _sentences(problem, decision, results)
+            chosen[problem.kernel.symbol] = (candidate, _told(decision, found), self.origin(candidate))
+            results[problem.kernel.symbol] = found
+            if first:
+                said += _sentences(problem, decision, found)
         helpers = [helper.parts(self.recipe) for helper in self.helpers]
-        for helper in helpers:
-            _check(helper)
-        write_atomic(self.target, plans.to_text(plans.decided(plan, chosen, helpers)))
+        made = plans.decided(plan, chosen, helpers)
+        write_atomic(self.sidecar, self.kept(plan, results))
+        write_atomic(self.target, plans.to_text(made))
         return Outcome(output="\n".join(said))
 
-    def decide(self, planned: PlannedProblem, tuning: Sequence[Tuning]) -> tuple[Decision, list[Result]]:
-        """One problem: in one build the same one, with the same candidates, is decided once."""
+    @property
+    def sidecar(self) -> Path:
+        """What every candidate came to, and which objects that took: for `gc`, and for who looks."""
+        return self.target.with_name(f"{self.arch}.choice.json")
+
+    def sidecars(self) -> Sequence[Path]:
+        """The results."""
+        return (self.sidecar,)
+
+    def kept(self, plan: Plan, results: Mapping[str, Sequence[Result]]) -> str:
+        """The sidecar's text."""
+        problems, names = {}, set()
+        for problem in plan.problems:
+            each = list(zip(problem.candidates, results[problem.kernel.symbol], strict=True))
+            problems[problem.kernel.symbol] = [{**vars(result), "values": dict(result.values)} for _, result in each]
+            for candidate, _ in each:
+                if candidate.part is not None:
+                    names |= {candidate.part.slice, candidate.part.digest, self.recipe.result_path(candidate.part).name}
+        return sealed.to_text({"names": sorted(names), "problems": problems})
+
+    def origin(self, candidate: PlannedCandidate) -> dict[str, Any]:
+        """IR and options of a candidate, as `compare` builds it undivided."""
+        part = candidate.part
+        ir = [f"{self.target.parent.parent.name}/{self.target.parent.name}/{candidate.ir}"]
+        return {"ir": ir, "options": _options(part.lower, part.assemble) if part is not None else {}}
+
+    def decide(self, planned: PlannedProblem, tuning: Sequence[Tuning]) -> tuple[Decision, list[Result], bool]:
+        """One problem, and whether it was decided now: the same one, with the same candidates, is decided once in a build, and said once."""
         problem = _problem(planned, self.arch)
         results = [self.result(planned, candidate) for candidate in planned.candidates]
         known = choices.known(problem, tuning, candidates=_compiled(planned))
@@ -132,9 +158,10 @@ class ChoiceJob(Linking):
             results = [self.result(planned, candidate) for candidate in planned.candidates]
         asked = (problem, tuple(results), tuple(self.tuning))
         with self.workspace.session.lock:
-            if asked not in self.workspace.decisions:
+            first = asked not in self.workspace.decisions
+            if first:
                 self.workspace.decisions[asked] = choices.choose(problem, results, tuning, tools=self.tools)
-            return self.workspace.decisions[asked], results
+            return self.workspace.decisions[asked], results, first
 
     def result(self, planned: PlannedProblem, candidate: PlannedCandidate) -> Result:
         """What a candidate came to; without figures where it was not compiled, because a tuning file decides."""
@@ -149,6 +176,8 @@ class ChoiceJob(Linking):
         if entry is None:
             return model.Result(values=values, **launched)
         symbol = planned.kernel.symbol
+        if wrong := _too_much_shared(entry.record.resources):
+            return model.Result(values=values, failure=wrong)
         used = next((each for each in entry.record.resources if each.kernel == symbol), None)
         code = next((each.code_bytes for each in elf.read(entry.data, path=candidate.part.readable).kernels if each.symbol == symbol), None)
         return model.Result(
@@ -187,7 +216,14 @@ def _reason(error: GpuError) -> str:
     return "\n".join(lines)
 
 
-def _launched(candidate: PlannedCandidate) -> dict[str, int]:
+def _too_much_shared(resources: Sequence[Resources]) -> str:
+    """A relocatable object may ask for more shared memory than a kernel can have: the link would refuse it."""
+    total = max((used.shared_bytes or 0 for used in resources), default=0)
+    limit = image.STATIC_SHARED
+    return f"its {total} bytes of __shared__ variables are more than the {limit} that a kernel can have" if total > limit else ""
+
+
+def _launched(candidate: PlannedCandidate) -> dict[str, Any]:
     launch = candidate.launch or {}
     block, shared = launch.get("block"), launch.get("shared")
     sizes = block if isinstance(block, list) else [block]
@@ -202,11 +238,19 @@ def _sentences(problem: PlannedProblem, decision: Decision, results: Sequence[Re
     return lines + [f"    {result.label} cannot be compiled: {result.failure.splitlines()[0]}" for result in results if result.failure]
 
 
-def _check(helper: Plan) -> None:
-    """Raises RefusedError for a module of helpers whose kernels have candidates: it would be a round more."""
-    if helper.problems:
-        msg = f"its helper {helper.module} has candidates of its own"
-        raise RefusedError(msg, hint="kernels that are asked for ask for no others: there is one round")
+def _told(decision: Decision, results: Sequence[Result]) -> dict[str, Any]:
+    """What the manifest says of a decision."""
+    failed = sum(bool(result.failure) for result in results)
+    told = {"by": decision.by, "candidate": decision.label, "why": decision.why, "of": len(results), "failed": failed}
+    return {**told, **({"file": decision.file} if decision.file else {})}
+
+
+def _options(lower: Mapping[str, Any] | None, assemble: Mapping[str, Any] | None) -> dict[str, Any]:
+    """By the names that the manifest's `options` have."""
+    found = {name: value for name, value in (lower or {}).items() if name != "ptx"}
+    if assemble:
+        found |= {"maxrregcount": assemble["maxrregcount"], "ptxas_flags": list(assemble["flags"])}
+    return found
 
 
 def shown(path: Path, top: str) -> str:
