@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 __all__ = [
+    "AllFailedError",
     "DamagedError",
     "GpuError",
     "LinkError",
@@ -125,6 +126,12 @@ class LinkError(GpuError):
     """A link that cannot be right: mixed options, a dropped input, an image that lacks what the plan names."""
 
     kind = "link"
+
+
+class AllFailedError(GpuError):
+    """A kernel of whose candidates none has an object; the output says why for each."""
+
+    kind = "all-failed"
 
 
 class ToolError(GpuError):
