@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 __all__ = [
     "DamagedError",
+    "DiffersError",
     "GpuError",
     "LinkError",
     "MissingSymbolError",
@@ -119,6 +120,12 @@ class DamagedError(GpuError):
     """A file whose bytes are not what its record says."""
 
     kind = "damaged"
+
+
+class DiffersError(GpuError):
+    """What was compiled again is not what the store holds."""
+
+    kind = "differs"
 
 
 class LinkError(GpuError):

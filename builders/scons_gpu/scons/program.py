@@ -200,6 +200,7 @@ class Chain:
             splits=splits,
             environment=self.environment,
             place=self.place,
+            verify=self.settings.verify_reuse,
         )
 
     def link_signature(self, recipe: Recipe) -> str:

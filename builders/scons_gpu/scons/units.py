@@ -20,17 +20,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import scons_gpu.plan as plans
-    from scons_gpu.assemble.provider import AssembleOptions, Provider
+    from scons_gpu.assemble.provider import Assembled, AssembleOptions, Provider
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.plan import Part
+    from scons_gpu.scons import verify
     from scons_gpu.scons.session import Workspace
     from scons_gpu.scons.steps import SplitJob
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Toolchain
 else:
-    plans = later("scons_gpu.plan")
+    plans, verify = later("scons_gpu.plan"), later("scons_gpu.scons.verify")
 
-__all__ = ["AssembleJob", "LowerJob", "Recipe"]
+__all__ = ["AssembleJob", "LowerJob", "Recipe", "UnitJob"]
 
 BYTES_PER_SECOND = 100_000.0
 """A guess at how fast slices are lowered and assembled, where no time was recorded. It orders, nothing else."""
@@ -57,6 +58,8 @@ class Recipe:
     environment: Mapping[str, str]
     """Variables that tell a command run by hand where the tools are."""
     place: int
+    verify: bool
+    """Whether what the store holds is compiled again and compared."""
     paths: dict[str, Path] = field(default_factory=dict, init=False)
     """Digest → object, for those that were asked for."""
 
@@ -95,24 +98,42 @@ class Recipe:
         return is_twin(part, share=self.share_twins and self.kind == "whole")
 
     def missing(self, part: Part) -> list[Any]:
-        """The nodes that make what the store lacks of this part; none where it is all there."""
+        """The nodes that make what the store lacks of this part; none where it is all there, or what verifies that."""
         if self.kind == "ptx":
             return self._lowered(part)
         path = self.object_path(part)
         return self._nodes(
-            path, lambda: (AssembleJob(**self._job(part, path), recipe=self, part=part, ptx=self.ptx_path(part)), self._lowered(part))
+            part, path, lambda: (AssembleJob(**self._job(part, path), recipe=self, part=part, ptx=self.ptx_path(part)), self._lowered(part))
         )
 
     def _lowered(self, part: Part) -> list[Any]:
         path = self.ptx_path(part)
-        return self._nodes(path, lambda: (LowerJob(**self._job(part, path), recipe=self, part=part), []))
+        return self._nodes(part, path, lambda: (LowerJob(**self._job(part, path), recipe=self, part=part), []))
 
-    def _nodes(self, path: Path, describe: Callable[[], tuple[UnitJob, list[Any]]]) -> list[Any]:
+    def held(self, part: Part) -> list[Any]:
+        """The node that verifies what the store holds of this part; none where it holds nothing, or what this run made."""
+        store, units = self.workspace.store, self.workspace.units
+        paths = [self.ptx_path(part)] if self.kind == "ptx" else [self.object_path(part), self.ptx_path(part)]
+        path = next((path for path in paths if path in units or store.check(path)), None)
+        return self._verified(part, path) if path and path not in units else []
+
+    def _verified(self, part: Part, path: Path) -> list[Any]:
+        """The node that compiles again what is at `path`, and what it was made from. Nothing where the run only looks."""
+        if not self.verify or _internals.looking():
+            return []
+        ptx, nodes = self.ptx_path(part), self.workspace.verified
+        if (ptx, path) not in nodes:
+            job = verify.VerifyJob(**self._job(part, path), recipe=self, part=part, ptx=ptx)
+            nodes[ptx, path] = _internals.unit(self.env, path, [], job)
+        self._own(nodes[ptx, path])
+        return [nodes[ptx, path]]
+
+    def _nodes(self, part: Part, path: Path, describe: Callable[[], tuple[UnitJob, list[Any]]]) -> list[Any]:
         """The node of an entry that the store lacks, whichever module asked for it first. `describe` gives its job and what that needs."""
         store, units = self.workspace.store, self.workspace.units
         if path not in units:
             if store.check(path):
-                return []
+                return self._verified(part, path)
             store.discard(path)
             job, needs = describe()
             units[path] = _internals.unit(self.env, path, needs, job)
@@ -139,6 +160,39 @@ class Recipe:
     def _weight(self, part: Part) -> float:
         """Seconds: as recorded for the kernel, else from the length of its text."""
         return self.workspace.times.get(f"{part.readable} {self.target.name}", part.bytes / BYTES_PER_SECOND)
+
+    def lower_part(self, part: Part, **where: Any) -> dict[str, Any]:
+        """Has a worker lower a part, into the store or, without `where`, into its answer. A slice that the store lost is made again."""
+        try:
+            return self._lower(part, where)
+        except DamagedError:
+            for split in self.splits:
+                if split.source.name == part.source:  # one file may be in a module twice, with other options
+                    split.restore()
+            return self._lower(part, where)
+
+    def _lower(self, part: Part, where: dict[str, Any]) -> dict[str, Any]:
+        libdevice = self.tools.libdevice
+        return self.workspace.session.pool.run(
+            "lower",
+            slice=part.slice,
+            roots=[str(root) for root in self.workspace.store.roots],
+            arch=self.target.name,
+            options=dataclasses.asdict(self.lower),
+            libdevice=libdevice.path if libdevice else "",
+            searched="\n".join(f"{look.where}: {look.result}" for look in self.tools.looked if look.what == "libdevice"),
+            renames=[list(pair) for pair in part.renames],
+            **where,
+        )
+
+    def assemble_part(self, part: Part, text: str) -> Assembled:
+        """Has the assembler make a part's object of its PTX."""
+        if self.twin(part):
+            from scons_gpu.link.twins import anonymous  # noqa: PLC0415 - only where twins are shared
+
+            text = anonymous(text)
+        assemble = self.assembler().compile_relocatable if self.kind == "rel" else self.assembler().compile
+        return assemble(text, target=self.target, options=self.options)
 
 
 @dataclass(kw_only=True)
@@ -180,30 +234,9 @@ class LowerJob(UnitJob):
         """In a worker; a slice that the store lost is made again, and then lowered."""
         if refused := plans.refusal(self.part):
             raise refused
-        try:
-            answer = self._lower()
-        except DamagedError:
-            for split in self.recipe.splits:
-                if split.source.name == self.part.source:  # one file may be in a module twice, with other options
-                    split.restore()
-            answer = self._lower()
+        answer = self.recipe.lower_part(self.part, path=str(self.target), key=[list(pair) for pair in self.part.key])
         self.spent(answer["cpu"])
         return answered(answer)
-
-    def _lower(self) -> dict[str, Any]:
-        tools = self.recipe.tools
-        return self.workspace.session.pool.run(
-            "lower",
-            slice=self.part.slice,
-            roots=[str(root) for root in self.workspace.store.roots],
-            arch=self.arch,
-            options=dataclasses.asdict(self.recipe.lower),
-            libdevice=tools.libdevice.path if tools.libdevice else "",
-            searched="\n".join(f"{look.where}: {look.result}" for look in tools.looked if look.what == "libdevice"),
-            renames=[list(pair) for pair in self.part.renames],
-            path=str(self.target),
-            key=[list(pair) for pair in self.part.key],
-        )
 
 
 @dataclass(kw_only=True)
@@ -226,13 +259,7 @@ class AssembleJob(UnitJob):
         if kept is None:
             msg = f"{self.ptx} is gone or damaged"
             raise DamagedError(msg, hint="build again: what is damaged in the store is made anew")
-        text = kept.data.decode()
-        if recipe.twin(self.part):
-            from scons_gpu.link.twins import anonymous  # noqa: PLC0415 - only where twins are shared
-
-            text = anonymous(text)
-        assemble = recipe.assembler().compile_relocatable if recipe.kind == "rel" else recipe.assembler().compile
-        made = assemble(text, target=recipe.target, options=recipe.options)
+        made = recipe.assemble_part(self.part, kept.data.decode())
         # What LLVM said of the unit goes along, so that a link which reuses the object can show it without the PTX.
         said = "\n".join(text.rstrip() for text in (kept.record.output, made.output) if text.strip())
         entry = records.make(made.data, key=recipe.object_fields(self.part), output=said, seconds=made.seconds, resources=made.resources)
