@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 __all__ = [
     "AllFailedError",
     "DamagedError",
+    "DiffersError",
     "GpuError",
     "LinkError",
     "MissingSymbolError",
@@ -120,6 +121,12 @@ class DamagedError(GpuError):
     """A file whose bytes are not what its record says."""
 
     kind = "damaged"
+
+
+class DiffersError(GpuError):
+    """What was compiled again is not what the store holds."""
+
+    kind = "differs"
 
 
 class LinkError(GpuError):

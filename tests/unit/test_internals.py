@@ -30,7 +30,7 @@ def log(text):
         file.write(text + "\\n")
 
 class Job:
-    stage, expanded, error, weight = "step", False, None, 0.0
+    stage, expanded, error, weight, check = "step", False, None, 0.0, None
     def __init__(self, path, *, signature="", make=None, units=None, nothing=None, deps=None, weight=0.0, side=()):
         self.path, self.signature, self.make, self.get, self.nothing = Path(path), signature, make, units, nothing
         self.deps, self.weight, self.side = deps, weight, side
@@ -40,6 +40,7 @@ class Job:
     def is_whole(self): return all(path.exists() for path in self.sidecars())
     def dependencies(self): return self.deps() if self.deps else ()
     def units(self): return self.get()
+    def checks(self): return self.check() if self.check else []
     def run(self, node):
         if self.error or self.path.name == "bad.o": raise SCons.Errors.BuildError(node=node, errstr=str(self.error))
         log(str(self.path))

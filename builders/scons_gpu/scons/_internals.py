@@ -9,7 +9,8 @@ that was merely up to date would leave the image with the units of a plan that i
 (`Node.children()` calls it each time, and only the stock `scan()` returns early). As soon as every child is done, it asks the image's
 job which units are missing, makes their nodes and hangs them under itself as prerequisites: order-only edges, outside the signature,
 built in parallel. Then the image needs no scanner, and `--implicit-cache` and `--implicit-deps-unchanged` have nothing to keep. Scans
-run one at a time under the taskmaster's lock, so making nodes is safe.
+run one at a time under the taskmaster's lock, so making nodes is safe. The job of an image that is current is asked too, for nodes that
+check what it was made from: SCons builds prerequisites of what is current as well, and what fails of them fails the image.
 
 **Folding.** Units are asked for only when the image is out of date, so a build with nothing to do has as many nodes as modules, not
 kernels.
@@ -301,8 +302,12 @@ class Image(Artefact):
 
     __slots__ = ()
 
+    def is_up_to_date(self) -> bool:
+        """As SCons says, unless its job has an error to raise: it runs only if this is not current."""
+        return self.attributes.gpu.error is None and super().is_up_to_date()
+
     def scan(self) -> None:
-        """Hangs missing units under the node, once, when all that decides them is there."""
+        """Hangs missing units, or checks of those that are there, under the node, once, when all that decides them is there."""
         super().scan()
         job = self.attributes.gpu
         if job.expanded or not self._decided():
@@ -310,8 +315,8 @@ class Image(Artefact):
         job.expanded = True
         try:
             self.changed(allowcache=True)  # all children are done: what is found out now holds until the image is made
-            if not self.is_up_to_date():
-                self.add_prerequisite(job.units())
+            if nodes := job.checks() if self.is_up_to_date() else job.units():
+                self.add_prerequisite(nodes)
         except Exception as error:  # noqa: BLE001 - a hook: raised again when the job runs
             job.error = error
 

@@ -149,7 +149,7 @@ class ChoiceJob(Linking):
         return {"ir": ir, "options": _options(part.lower, part.assemble) if part is not None else {}}
 
     def decide(self, planned: PlannedProblem, tuning: Sequence[Tuning]) -> tuple[Decision, list[Result], bool]:
-        """One problem, and whether it was decided now: the same one, with the same candidates, is decided once in a build, and said once."""
+        """One problem, and whether it was decided now: the same one with the same candidates is decided once in a build."""
         problem = _problem(planned, self.arch)
         results = [self.result(planned, candidate) for candidate in planned.candidates]
         known = choices.known(problem, tuning, candidates=_compiled(planned))

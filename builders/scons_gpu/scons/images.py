@@ -47,11 +47,19 @@ class Linking(Step):
         """Recipes with the plans that they are for."""
 
     def units(self) -> list[Any]:
-        """The nodes of all that the store lacks. Called when this image is out of date."""
+        """The nodes of all that the store lacks, or that is to be verified. Called when this image is out of date."""
         nodes = []
         for recipe, path in self.decided():
             for part in read_plan(path).parts:
                 nodes += recipe.missing(part)
+        return list(dict.fromkeys(nodes))
+
+    def checks(self) -> list[Any]:
+        """The nodes that verify what the store holds. Called when this image is current."""
+        nodes = []
+        for recipe, path in self.decided():
+            for part in read_plan(path).parts if recipe.verify else ():
+                nodes += recipe.held(part)
         return list(dict.fromkeys(nodes))
 
     def makes_nothing(self) -> bool:

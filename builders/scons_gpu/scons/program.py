@@ -287,6 +287,7 @@ class Chain:
             environment=self.environment,
             place=self.place,
             seconds=self.settings.candidate_seconds,
+            verify=self.settings.verify_reuse,
         )
 
     def link_signature(self, recipe: Recipe) -> str:

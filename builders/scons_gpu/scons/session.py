@@ -45,6 +45,8 @@ class Workspace:
     """Program → its plans, in order of declaration."""
     units: dict[Path, Any] = field(default_factory=dict)
     """Nodes of the units that are made in this run, by their file."""
+    verified: dict[tuple[Path, Path], Any] = field(default_factory=dict)
+    """Nodes that verify entries of the store, by PTX and entry."""
     needed: set[str] = field(default_factory=set)
     """Digests of the units of every image that was due."""
     owners: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PER_SOURCE", "VARIABLES", "Settings", "check_names", "front_end", "misspelt", "read", "set_defaults"]
 
-STEPS = ("source", "split", "plan", "lower", "assemble", "choose", "link", "pack", "manifest")
+STEPS = ("source", "split", "plan", "lower", "assemble", "verify", "choose", "link", "pack", "manifest")
 
 VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_ARCHS": ((), "architectures, as sm_90, 90a, compute_90 or 8.6+PTX; there is no default"),
@@ -42,6 +42,7 @@ VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_TUNING": ((), "tuning files, which decide between candidates; the first that knows wins"),
     "GPU_CANDIDATE_SECONDS": ("", "CPU seconds that a candidate may take, after the first of its kernel"),
     "GPU_SHARE_TWINS": (False, "kernels of one body and different names share one object of a bundle"),
+    "GPU_VERIFY_REUSE": (False, "compile again what the store holds, and fail where the result differs"),
     **{f"GPU_{step.upper()}COMSTR": (f"{step:<9} $GPU_NAME", f"line of a {step} step; empty for the whole command") for step in STEPS},
 }
 """Name → (default, meaning)."""
@@ -69,6 +70,7 @@ class Settings:
     lineinfo: bool
     debug: bool
     share_twins: bool
+    verify_reuse: bool
     assemble: AssembleOptions
     clang: str
     cuda_path: str
@@ -100,6 +102,9 @@ def _check_overrides(overrides: Mapping[str, Any]) -> None:
     for name in overrides:
         if name not in VARIABLES and name not in PER_SOURCE:
             raise _no_such(name)
+        if name == "GPU_VERIFY_REUSE":
+            msg = f"{name} cannot be set here"
+            raise UsageError(msg, hint="a unit may belong to several modules: set it on the command line or for the environment")
         if name.endswith("COMSTR"):
             msg = f"{name} cannot be set here"
             raise UsageError(msg, hint="a unit may belong to several modules: set its lines for the environment")
@@ -147,6 +152,7 @@ def read(
         lineinfo=_flag("GPU_LINEINFO", get),
         debug=debug,
         share_twins=_flag("GPU_SHARE_TWINS", get),
+        verify_reuse=_flag("GPU_VERIFY_REUSE", get),
         assemble=AssembleOptions(
             opt=opt,
             lineinfo=_flag("GPU_LINEINFO", get),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import SCons.Errors
 from SCons.Script import GetOption
 
-from scons_gpu.errors import GpuError
+from scons_gpu.errors import DiffersError, GpuError
 from scons_gpu.scons import _internals
 from scons_gpu.scons.later import later
 from scons_gpu.scons.settings import VARIABLES
@@ -126,7 +126,8 @@ class Step(ABC):
             outcome = self.work(node)
             self._log(begun, outcome)
         except GpuError as error:
-            failed = Outcome(result="failed", output=str(self.explain(error)))
+            result = "differs" if isinstance(error, DiffersError) else "failed"
+            failed = Outcome(result=result, output=str(self.explain(error)))
             with contextlib.suppress(GpuError):  # the log may be what cannot be written
                 self._log(begun, failed)
             self.workspace.session.fail(error, self.place)

@@ -33,17 +33,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import scons_gpu.plan as plans
-    from scons_gpu.assemble.provider import AssembleOptions, Provider
+    from scons_gpu.assemble.provider import Assembled, AssembleOptions, Provider
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.plan import Part
+    from scons_gpu.scons import verify
     from scons_gpu.scons.session import Workspace
     from scons_gpu.scons.steps import SplitJob
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Toolchain
 else:
-    plans = later("scons_gpu.plan")
+    plans, verify = later("scons_gpu.plan"), later("scons_gpu.scons.verify")
 
-__all__ = ["AssembleJob", "LowerJob", "Recipe"]
+__all__ = ["AssembleJob", "LowerJob", "Recipe", "UnitJob"]
 
 BYTES_PER_SECOND = 100_000.0
 """A guess at how fast slices are lowered and assembled, where no time was recorded. It orders, nothing else."""
@@ -70,6 +71,8 @@ class Recipe:
     environment: Mapping[str, str]
     """Variables that tell a command run by hand where the tools are."""
     place: int
+    verify: bool
+    """Whether what the store holds is compiled again and compared."""
     seconds: float | None = None
     """CPU seconds that a candidate may take; None for no limit."""
     paths: dict[tuple[str, str], Path] = field(default_factory=dict, init=False)
@@ -130,7 +133,8 @@ class Recipe:
         nodes = self.missing(part)
         for node in nodes:
             for job in (node.attributes.gpu, *(need.attributes.gpu for need in node.needs)):
-                job.may_fail, job.limited = True, limited
+                if isinstance(job, MakingJob):
+                    job.may_fail, job.limited = True, limited
         return nodes
 
     def failure_path(self, part: Part) -> Path:
@@ -157,24 +161,42 @@ class Recipe:
             self.workspace.store.save(path, data, records.make(data, key=key))
 
     def missing(self, part: Part) -> list[Any]:
-        """The nodes that make what the store lacks of this part; none where it is all there."""
+        """The nodes that make what the store lacks of this part; none where it is all there, or what verifies that."""
         if self.kind == "ptx":
             return self._lowered(part)
         path = self.object_path(part)
         return self._nodes(
-            path, lambda: (AssembleJob(**self._job(part, path), recipe=self, part=part, ptx=self.ptx_path(part)), self._lowered(part))
+            part, path, lambda: (AssembleJob(**self._job(part, path), recipe=self, part=part, ptx=self.ptx_path(part)), self._lowered(part))
         )
 
     def _lowered(self, part: Part) -> list[Any]:
         path = self.ptx_path(part)
-        return self._nodes(path, lambda: (LowerJob(**self._job(part, path), recipe=self, part=part), []))
+        return self._nodes(part, path, lambda: (LowerJob(**self._job(part, path), recipe=self, part=part), []))
 
-    def _nodes(self, path: Path, describe: Callable[[], tuple[UnitJob, list[Any]]]) -> list[Any]:
+    def held(self, part: Part) -> list[Any]:
+        """The node that verifies what the store holds of this part; none where it holds nothing, or what this run made."""
+        store, units = self.workspace.store, self.workspace.units
+        paths = [self.ptx_path(part)] if self.kind == "ptx" else [self.object_path(part), self.ptx_path(part)]
+        path = next((path for path in paths if path in units or store.check(path)), None)
+        return self._verified(part, path) if path and path not in units else []
+
+    def _verified(self, part: Part, path: Path) -> list[Any]:
+        """The node that compiles again what is at `path`, and what it was made from. Nothing where the run only looks."""
+        if not self.verify or _internals.looking():
+            return []
+        ptx, nodes = self.ptx_path(part), self.workspace.verified
+        if (ptx, path) not in nodes:
+            job = verify.VerifyJob(**self._job(part, path), recipe=self, part=part, ptx=ptx)
+            nodes[ptx, path] = _internals.unit(self.env, path, [], job)
+        self._own(nodes[ptx, path])
+        return [nodes[ptx, path]]
+
+    def _nodes(self, part: Part, path: Path, describe: Callable[[], tuple[UnitJob, list[Any]]]) -> list[Any]:
         """The node of an entry that the store lacks, whichever module asked for it first. `describe` gives its job and what that needs."""
         store, units = self.workspace.store, self.workspace.units
         if path not in units:
             if store.check(path):
-                return []
+                return self._verified(part, path)
             store.discard(path)
             job, needs = describe()
             units[path] = _internals.unit(self.env, path, needs, job)
@@ -202,6 +224,39 @@ class Recipe:
         """Seconds: as recorded for the kernel, else from the length of its text."""
         return self.workspace.times.get(f"{part.readable} {self.target.name}", part.bytes / BYTES_PER_SECOND)
 
+    def lower_part(self, part: Part, **where: Any) -> dict[str, Any]:
+        """Has a worker lower a part, into the store or, without `where`, into its answer. A slice that the store lost is made again."""
+        try:
+            return self._lower(part, where)
+        except DamagedError:
+            for split in self.splits:
+                if split.source.name == part.source:  # one file may be in a module twice, with other options
+                    split.restore()
+            return self._lower(part, where)
+
+    def _lower(self, part: Part, where: dict[str, Any]) -> dict[str, Any]:
+        libdevice = self.tools.libdevice
+        return self.workspace.session.pool.run(
+            "lower",
+            slice=part.slice,
+            roots=[str(root) for root in self.workspace.store.roots],
+            arch=self.target.name,
+            options=dataclasses.asdict(self.lower_options(part)),
+            libdevice=libdevice.path if libdevice else "",
+            searched="\n".join(f"{look.where}: {look.result}" for look in self.tools.looked if look.what == "libdevice"),
+            renames=[list(pair) for pair in part.renames],
+            **where,
+        )
+
+    def assemble_part(self, part: Part, text: str, *, seconds: float | None = None) -> Assembled:
+        """Has the assembler make a part's object of its PTX, within `seconds` of CPU time."""
+        if self.twin(part):
+            from scons_gpu.link.twins import anonymous  # noqa: PLC0415 - only where twins are shared
+
+            text = anonymous(text)
+        assemble = self.assembler().compile_relocatable if self.kind == "rel" else self.assembler().compile
+        return assemble(text, target=self.target, options=dataclasses.replace(self.assemble_options(part), seconds=seconds))
+
 
 @dataclass(kw_only=True)
 class UnitJob(Step):
@@ -210,10 +265,6 @@ class UnitJob(Step):
     recipe: Recipe
     part: Part
     weight: float
-    may_fail: bool = False
-    """Whether a candidate is made of it: then a failure is a result that is kept, and who needs the unit after all says so."""
-    limited: bool = False
-    """Whether it may take only so many seconds: every candidate of a kernel but the first."""
 
     def explain(self, error: GpuError) -> GpuError:
         """Names the kernel, unless the tool said which."""
@@ -224,12 +275,29 @@ class UnitJob(Step):
         """Units are counted by digest."""
         return {"unit": self.part.digest, "role": self.part.role, **({"candidate": self.part.candidate} if self.part.candidate else {})}
 
-    def work(self, node: Any) -> Outcome:
-        """Makes the file. Of a candidate, a failure that is no fault of the machine is kept as its result."""
-        if (known := self.workspace.failures.get(self.recipe.failure_path(self.part))) is not None:
+    def spent(self, seconds: float) -> None:
+        """Remembers a time for the next build's order."""
+        key = f"{self.name} {self.arch}"
+        with self.workspace.session.lock:
+            self.workspace.spent[key] = round(self.workspace.spent.get(key, 0.0) + seconds, 4)
+
+
+@dataclass(kw_only=True)
+class MakingJob(UnitJob):
+    """A step that makes a unit's file. Where candidates are made of the unit, a failure is a result too, which is kept."""
+
+    may_fail: bool = False
+    """Then who needs the unit after all says why it is not there."""
+    limited: bool = False
+    """Whether it may take only so many seconds: every candidate of a kernel but the first."""
+
+    def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
+        """Makes the file, or keeps why it cannot be made."""
+        failures = self.workspace.failures
+        if failures and (known := failures.get(self.recipe.failure_path(self.part))) is not None:
             return self._failed(known)  # lowering failed, and assembling is asked next
         try:
-            return self.make(node)
+            return self.make()
         except (SourceError, RefusedError, MissingSymbolError, ToolError) as error:
             if not self.may_fail or isinstance(error, ToolMissingError):
                 raise
@@ -242,22 +310,16 @@ class UnitJob(Step):
         return Outcome(result="refused", output=str(self.explain(error)))
 
     @abstractmethod
-    def make(self, node: Any) -> Outcome:
+    def make(self) -> Outcome:
         """Makes the file. Raises GpuError."""
 
     def limit(self) -> float | None:
         """CPU seconds that it may take."""
         return self.recipe.seconds if self.limited else None
 
-    def spent(self, seconds: float) -> None:
-        """Remembers a time for the next build's order."""
-        key = f"{self.name} {self.arch}"
-        with self.workspace.session.lock:
-            self.workspace.spent[key] = round(self.workspace.spent.get(key, 0.0) + seconds, 4)
-
 
 @dataclass(kw_only=True)
-class LowerJob(UnitJob):
+class LowerJob(MakingJob):
     """A slice becomes PTX."""
 
     stage: ClassVar[str] = "lower"
@@ -267,39 +329,18 @@ class LowerJob(UnitJob):
         renames = [f"--rename={old}={new}" for old, new in self.part.renames]
         return self.gpu("lower", self.part.slice, "--arch", self.arch, *lowering(self.recipe.lower_options(self.part)), *renames)
 
-    def make(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
+    def make(self) -> Outcome:
         """In a worker; a slice that the store lost is made again, and then lowered."""
         if refused := plans.refusal(self.part):
             raise refused
-        try:
-            answer = self._lower()
-        except DamagedError:
-            for split in self.recipe.splits:
-                if split.source.name == self.part.source:  # one file may be in a module twice, with other options
-                    split.restore()
-            answer = self._lower()
+        key = [list(pair) for pair in self.part.key]
+        answer = self.recipe.lower_part(self.part, path=str(self.target), key=key, seconds=self.limit())
         self.spent(answer["cpu"])
         return answered(answer)
 
-    def _lower(self) -> dict[str, Any]:
-        tools = self.recipe.tools
-        return self.workspace.session.pool.run(
-            "lower",
-            slice=self.part.slice,
-            roots=[str(root) for root in self.workspace.store.roots],
-            arch=self.arch,
-            options=dataclasses.asdict(self.recipe.lower_options(self.part)),
-            seconds=self.limit(),
-            libdevice=tools.libdevice.path if tools.libdevice else "",
-            searched="\n".join(f"{look.where}: {look.result}" for look in tools.looked if look.what == "libdevice"),
-            renames=[list(pair) for pair in self.part.renames],
-            path=str(self.target),
-            key=[list(pair) for pair in self.part.key],
-        )
-
 
 @dataclass(kw_only=True)
-class AssembleJob(UnitJob):
+class AssembleJob(MakingJob):
     """PTX becomes an object."""
 
     stage: ClassVar[str] = "assemble"
@@ -311,21 +352,14 @@ class AssembleJob(UnitJob):
         whole += ["--anonymous"] if self.recipe.twin(self.part) else []
         return self.gpu("assemble", str(self.ptx), "--arch", self.arch, *whole, *assembling(self.recipe.assemble_options(self.part)))
 
-    def make(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
+    def make(self) -> Outcome:
         """A process of the assembler's."""
         recipe, store = self.recipe, self.workspace.store
         kept = store.load(self.ptx)
         if kept is None:
             msg = f"{self.ptx} is gone or damaged"
             raise DamagedError(msg, hint="build again: what is damaged in the store is made anew")
-        text = kept.data.decode()
-        if recipe.twin(self.part):
-            from scons_gpu.link.twins import anonymous  # noqa: PLC0415 - only where twins are shared
-
-            text = anonymous(text)
-        assemble = recipe.assembler().compile_relocatable if recipe.kind == "rel" else recipe.assembler().compile
-        options = dataclasses.replace(recipe.assemble_options(self.part), seconds=self.limit())
-        made = assemble(text, target=recipe.target, options=options)
+        made = recipe.assemble_part(self.part, kept.data.decode(), seconds=self.limit())
         # What LLVM said of the unit goes along, so that a link which reuses the object can show it without the PTX.
         said = "\n".join(text.rstrip() for text in (kept.record.output, made.output) if text.strip())
         entry = records.make(made.data, key=recipe.object_fields(self.part), output=said, seconds=made.seconds, resources=made.resources)

@@ -3,10 +3,11 @@
 Every record has `build` (an id), `time` (seconds since 1970, when it was written) and `type`:
 
 `start`   `argv`, `looking` (true for -n and -q, which build nothing), `jobs`
-`action`  `stage` (source, split, plan, lower, assemble, link, pack, manifest), `name` (readable), `unit` (digest or null),
+`action`  `stage` (source, split, plan, lower, assemble, verify, link, pack, manifest), `name` (readable), `unit` (digest or null),
           `role` (unit, state or table; where there is a `unit`), `owners` (modules), `key` (the fields that shaped the output),
-          `result` (built, reused, failed; empty where there is rightly no file), `start`, `end` (seconds since 1970), `worker`,
-          `peak_kib`, `cpu` (seconds, child processes included), `output` (what the tool said). One `link` record an image
+          `result` (built, reused, failed; same or differs where `stage` is verify; empty where there is rightly no file),
+          `start`, `end` (seconds since 1970), `worker`, `peak_kib`, `cpu` (seconds, child processes included), `output` (what the
+          tool said). One `link` record an image
 `end`     `ok`, `programs`, `plans` (paths), `modules`, `kernels`, `twins` (counts), `references` (units of all plans, for each
           module and architecture), `unique` (different digests among them), `units_needed` (digests of the units of
           every image whose link was due in this build, be it linked or failed), `units_deferred` (those of them that the link

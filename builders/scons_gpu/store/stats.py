@@ -15,7 +15,8 @@ __all__ = ["SCHEMA", "Stats", "stats"]
 SCHEMA = 1
 """A number here, alone among the JSON that is printed: others read it so. Removing or renaming a field raises it."""
 
-_UNIT_STAGES = ("lower", "assemble")
+_UNIT_STAGES = ("lower", "assemble", "verify")
+_FAILED = ("failed", "differs")
 _Record = dict[str, Any]
 
 
@@ -42,18 +43,20 @@ class Stats:
     deferred: int = 0
     """Handed to a link as PTX, for it to assemble."""
     failed: int = 0
-    """Things that failed: units, sources, images."""
+    """Things that failed: units, sources, images. Units that were verified and differ too."""
     linked: int = 0
     """Images made."""
     twins: int = 0
+    verified: int = 0
+    """Compiled again and compared with what the store holds."""
     wall_seconds: float = 0.0
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
     """By stage, child processes included."""
 
     @property
     def did_nothing(self) -> bool:
-        """Whether no unit was due, no image was made and nothing failed."""
-        return not (self.needed or self.failed or self.linked)
+        """Whether no unit was due or verified, no image was made and nothing failed."""
+        return not (self.needed or self.verified or self.failed or self.linked)
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""
@@ -76,7 +79,7 @@ def stats(records: Iterable[_Record], *, build: str | None = None) -> Stats:
 def _count(build: str, records: list[_Record]) -> Stats:
     actions = [record for record in records if record.get("type") == "action"]
     end: _Record = next((record for record in records if record.get("type") == "end"), {})
-    broken = _units(actions, "failed")
+    broken = _units(actions, *_FAILED)
     deferred = set(end.get("units_deferred", ())) - broken
     compiled = _units(actions, "built") - deferred - broken
     needed = (set(end.get("units_needed", ())) | compiled | deferred) - broken
@@ -92,22 +95,23 @@ def _count(build: str, records: list[_Record]) -> Stats:
         compiled=len(compiled),
         reused=len(needed - compiled - deferred),
         deferred=len(deferred),
-        failed=len(broken) + sum(record.get("result") == "failed" and not _unit(record) for record in actions),
+        failed=len(broken) + sum(record.get("result") in _FAILED and not _unit(record) for record in actions),
         linked=sum(record.get("result") == "built" and record.get("stage") == "link" for record in actions),
         twins=int(end.get("twins", 0)),
+        verified=len(_units(actions, "same", "differs")),
         wall_seconds=float(end.get("wall_seconds", 0.0)),
         cpu_seconds=_cpu(actions),
     )
 
 
 def _unit(action: _Record) -> str:
-    """The digest of the unit that was worked on; empty for state and table objects, and for all that is not lowered or assembled."""
+    """The digest of the unit that was worked on; empty for state and table objects, and for all that is no work on a unit."""
     is_unit = action.get("stage") in _UNIT_STAGES and action.get("role", "unit") == "unit"
     return str(action.get("unit") or "") if is_unit else ""
 
 
-def _units(actions: list[_Record], result: str) -> set[str]:
-    return {_unit(action) for action in actions if action.get("result") == result} - {""}
+def _units(actions: list[_Record], *results: str) -> set[str]:
+    return {_unit(action) for action in actions if action.get("result") in results} - {""}
 
 
 def _cpu(actions: list[_Record]) -> dict[str, float]:
