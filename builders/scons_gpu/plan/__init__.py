@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scons_gpu.plan.candidates import Tuned, Variant, decided
+from scons_gpu.plan.candidates import Tuned, Variant, decided, reached
 from scons_gpu.plan.model import Part, Plan, PlannedCandidate, PlannedKernel, PlannedProblem, PlannedState, from_text, to_text
 from scons_gpu.plan.plan import Key, plan, refusal
 
@@ -19,6 +19,7 @@ __all__ = [
     "decided",
     "from_text",
     "plan",
+    "reached",
     "refusal",
     "to_text",
 ]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scons_gpu.plan.plan import Key
     from scons_gpu.split.index import Index, Unit
 
-__all__ = ["Tuned", "Variant", "decided", "problems"]
+__all__ = ["Tuned", "Variant", "decided", "problems", "reached"]
 
 
 @dataclass(frozen=True)
@@ -205,13 +205,13 @@ def _asked(asked: Mapping[str, str], helpers: Iterable[Plan], *, taken: set[str]
         if clash := taken & {kernel.symbol for kernel in part.kernels}:
             msg = f"the candidate that was chosen asks for {name}, and the module has a {min(clash)} of its own"
             raise RefusedError(msg, kernel=user, module=module, hint="rename one of them")
-        for each in (part, *_reached(part, owner)):
+        for each in (part, *reached(part, owner)):
             if each.digest not in entered:
                 entered.add(each.digest)
                 yield each, [state for state in owner.state if state.symbol in each.defines]
 
 
-def _reached(part: Part, plan: Plan) -> list[Part]:
+def reached(part: Part, plan: Plan) -> list[Part]:
     """State and tables that a part uses, and what these use."""
     found: dict[str, Part] = {}
     waiting = list(part.uses)

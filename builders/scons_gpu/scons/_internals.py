@@ -46,6 +46,7 @@ import contextlib
 import functools
 import heapq
 import itertools
+import os
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import SCons.Action
@@ -57,6 +58,7 @@ import SCons.Executor
 import SCons.Node
 import SCons.Node.FS
 import SCons.Scanner.C
+import SCons.Script
 import SCons.Script.Main
 import SCons.Taskmaster
 import SCons.Util
@@ -65,7 +67,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-__all__ = ["Artefact", "Batch", "Compiled", "Image", "Job", "UnitFile", "builder", "failed", "install", "looking", "silent", "unit"]
+__all__ = [
+    "Artefact",
+    "Batch",
+    "Compiled",
+    "Image",
+    "Job",
+    "UnitFile",
+    "builder",
+    "failed",
+    "install",
+    "looking",
+    "silent",
+    "unit",
+    "wanted",
+]
 
 
 class Job(Protocol):
@@ -554,6 +570,12 @@ def looking() -> bool:
     """Whether this run only looks: `-n`, `-q`, `-c`, `-h`."""
     options = SCons.Script.Main.OptionsParser.values
     return any(getattr(options, name, False) for name in ("no_exec", "question", "clean", "help"))
+
+
+def wanted(*targets: str) -> bool:
+    """Whether the command line names one of these, an alias or a path."""
+    asked = [os.path.abspath(target) for target in SCons.Script.COMMAND_LINE_TARGETS]  # noqa: PTH100 - names of aliases too
+    return any(target in SCons.Script.COMMAND_LINE_TARGETS or target in asked for target in targets)
 
 
 def silent() -> bool:

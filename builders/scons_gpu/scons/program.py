@@ -257,7 +257,9 @@ class Chain:
             helpers=[Helper(recipe=made, plan=file) for (_, file, made), _ in plans],
             tools={name: version for name, version in tools.items() if version},
         )
-        return _image(self.env, path, [undecided, *(node for (node, _, _), _ in plans), *self.settings.tuning], job)
+        node = _image(self.env, path, [undecided, *(node for (node, _, _), _ in plans), *self.settings.tuning], job)
+        self.workspace.choices[str(self.folder.parent)].append((job, undecided))
+        return node
 
     def helper(self, module: Module) -> Chain:
         """The way of a module of helper kernels to a plan, for images of this one's kind."""
@@ -385,7 +387,27 @@ def declare_program(env: Any, session: Session, stem: str, root: Module) -> list
     decided = [plan for entry in nodes for _, plan, _ in entry.plans]
     node = _artefact(env, manifest, [*(entry.node for entry in nodes), *decided], job)
     note_looking(workspace)
-    return [node, *(entry.node for entry in nodes)]
+    return [node, *(entry.node for entry in nodes), *_dump(env, session, workspace, root, base)]
+
+
+def _dump(env: Any, session: Session, workspace: Workspace, root: Module, base: Path) -> list[Any]:
+    """The program's dump, where somebody wants one: it holds all candidates, those that a tuning file makes needless too."""
+    choices, path = workspace.choices.get(str(base), []), base.with_name(f"{base.name}.gpudump")
+    if not choices or not (root.settings.dump or _internals.wanted("gpu-dump", str(path))):
+        return []
+    from scons_gpu.scons.dump import DumpJob  # noqa: PLC0415 - the rare build
+
+    job = DumpJob(
+        workspace=workspace,
+        name=os.path.relpath(path, env.fs.Top.get_abspath()),
+        target=path,
+        place=session.place(str(path)),
+        signature=options_text(tool=identity(), choices=[job.signature for job, _ in choices], launch=[job.arch for job, _ in choices]),
+        choices=[job for job, _ in choices],
+    )
+    node = _image(env, path, [node for _, node in choices], job)
+    env.Alias("gpu-dump", node)
+    return [node] if root.settings.dump else []
 
 
 def _check_stores(root: Module, modules: Sequence[Module]) -> None:

@@ -55,6 +55,8 @@ class Workspace:
     """Why candidates could not be made in this run, by where that is kept."""
     decisions: dict[Any, Any] = field(default_factory=dict)
     """What was decided in this run: the same problem with the same candidates is decided once."""
+    choices: dict[str, list[tuple[Any, Any]]] = field(default_factory=lambda: defaultdict(list))
+    """Program → the choices that it has to make, as jobs and nodes: what a dump is made of."""
     chains: dict[Path, Any] = field(default_factory=dict)
     """Plans that are declared, by their file: helper modules have several users."""
     shown: set[tuple[str, str]] = field(default_factory=set)

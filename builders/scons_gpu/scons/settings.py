@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PER_SOURCE", "VARIABLES", "Settings", "check_names", "front_end", "misspelt", "read", "set_defaults"]
 
-STEPS = ("source", "split", "plan", "lower", "assemble", "verify", "choose", "link", "pack", "manifest")
+STEPS = ("source", "split", "plan", "lower", "assemble", "verify", "choose", "link", "pack", "manifest", "dump")
 
 VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_ARCHS": ((), "architectures, as sm_90, 90a, compute_90 or 8.6+PTX; there is no default"),
@@ -40,6 +40,7 @@ VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_FAIL_ON_SPILL": (False, "fail where a kernel spills registers"),
     "GPU_STORE": ("#.gpu-store", "folder of compiled units; of a list the first is written, the others are only read"),
     "GPU_TUNING": ((), "tuning files, which decide between candidates; the first that knows wins"),
+    "GPU_DUMP": (False, "make <stem>.gpudump with all candidates, as `scons gpu-dump` does, in every build of a program"),
     "GPU_CANDIDATE_SECONDS": ("", "CPU seconds that a candidate may take, after the first of its kernel"),
     "GPU_SHARE_TWINS": (False, "kernels of one body and different names share one object of a bundle"),
     "GPU_VERIFY_REUSE": (False, "compile again what the store holds, and fail where the result differs"),
@@ -79,6 +80,7 @@ class Settings:
     tuning: tuple[Any, ...] = ()
     """Files that decide between candidates, as nodes."""
     candidate_seconds: float | None = None
+    dump: bool = False
 
     @property
     def environment(self) -> dict[str, str]:
@@ -167,6 +169,7 @@ def read(
         store=_stores(env, get("GPU_STORE")),
         tuning=tuple(env.arg2nodes(_files(env, get("GPU_TUNING")), env.fs.File)),
         candidate_seconds=_seconds("GPU_CANDIDATE_SECONDS", get),
+        dump=_flag("GPU_DUMP", get),
     )
     return replace(found, archs=_archs(get("GPU_ARCHS"), lambda: supported(found)))
 

@@ -1,0 +1,113 @@
+"""`scons gpu-dump`: every candidate of a program as an image of its own, to be measured on a machine with a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from scons_gpu.errors import DamagedError, GpuError
+from scons_gpu.scons.images import Linking, ptx_part, read_plan
+from scons_gpu.scons.later import later
+from scons_gpu.scons.steps import Outcome
+from scons_gpu.store.files import write_atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import scons_gpu.plan as plans
+    from scons_gpu.link import image, ptx, twins
+    from scons_gpu.plan import Part, Plan, PlannedCandidate, PlannedProblem
+    from scons_gpu.scons.choice import ChoiceJob
+    from scons_gpu.scons.units import Recipe
+    from scons_gpu.tune import dump, launch, model
+    from scons_gpu.tune.dump import DumpedCandidate, DumpedProblem
+else:
+    plans, image, ptx = later("scons_gpu.plan"), later("scons_gpu.link.image"), later("scons_gpu.link.ptx")
+    twins, dump = later("scons_gpu.link.twins"), later("scons_gpu.tune.dump")
+    launch, model = later("scons_gpu.tune.launch"), later("scons_gpu.tune.model")
+
+__all__ = ["DumpJob"]
+
+
+@dataclass(kw_only=True)
+class DumpJob(Linking):
+    """All candidates of a program become one archive."""
+
+    stage: ClassVar[str] = "dump"
+    choices: Sequence[ChoiceJob]
+
+    def decided(self) -> Sequence[tuple[Recipe, Path]]:
+        """What is to be decided, of each module and architecture."""
+        return [(choice.recipe, choice.plan) for choice in self.choices]
+
+    def makes_nothing(self) -> bool:
+        """There is always an archive."""
+        return False
+
+    def command(self) -> list[str]:
+        """Only a build knows all candidates of a program."""
+        return ["scons", str(self.target)]
+
+    def units(self) -> list[Any]:
+        """The nodes of all candidates that the store lacks, with the state and tables that they use."""
+        nodes: list[Any] = []
+        for recipe, path in self.decided():
+            plan = read_plan(path)
+            for problem in plan.problems:
+                for number, candidate in enumerate(problem.candidates):
+                    if candidate.part is not None:
+                        nodes += recipe.candidate(candidate.part, limited=number > 0)
+                        nodes += [node for part in plans.reached(candidate.part, plan) for node in recipe.missing(part)]
+        return list(dict.fromkeys(nodes))
+
+    def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
+        """Links each candidate alone, and writes the archive."""
+        self.raise_kept()
+        problems = [
+            self.problem(choice, plan, problem) for choice in self.choices for plan in [read_plan(choice.plan)] for problem in plan.problems
+        ]
+        tools = {name: version for choice in self.choices for name, version in choice.tools.items()}
+        write_atomic(self.target, dump.write_dump(problems, tools=tools))
+        return Outcome()
+
+    def problem(self, choice: ChoiceJob, plan: Plan, planned: PlannedProblem) -> DumpedProblem:
+        """One problem with all its candidates."""
+        problem = model.Problem(kernel=planned.kernel.readable, arch=choice.arch, keys=model.pairs(planned.keys))
+        candidates = tuple(self.candidate(choice, plan, planned, candidate) for candidate in planned.candidates)
+        return dump.DumpedProblem(problem=problem, entry=planned.kernel.symbol, launch=None, candidates=candidates)
+
+    def candidate(self, choice: ChoiceJob, plan: Plan, planned: PlannedProblem, candidate: PlannedCandidate) -> DumpedCandidate:
+        """One candidate, linked alone. What the link refuses is its failure."""
+        result, data = choice.result(planned, candidate), None
+        if candidate.part is not None and not result.failure:
+            try:
+                data = self.image(choice.recipe, plan, candidate.part)
+            except GpuError as error:
+                result = dataclasses.replace(result, failure=str(error))
+        recipe, entry = choice.recipe, planned.kernel.symbol
+        if candidate.part is not None and recipe.twin(candidate.part):
+            entry = twins.ANONYMOUS
+        how = (
+            launch.read_launch(candidate.launch, where=f"candidates of {planned.kernel.readable}") if candidate.launch is not None else None
+        )
+        return dump.DumpedCandidate(result=result, image=data, entry=entry, launch=how)
+
+    def image(self, recipe: Recipe, plan: Plan, part: Part) -> bytes:
+        """The candidate's kernel with the state and tables that it uses, as a loader takes it."""
+        parts = (part, *plans.reached(part, plan))
+        alone = dataclasses.replace(plan, parts=parts, problems=(), state=tuple(each for each in plan.state if each.symbol in part.uses))
+        entries = {}
+        for each in parts:
+            entry = self.workspace.store.load(recipe.result_path(each))
+            if entry is None:
+                msg = f"{each.readable}: {recipe.result_path(each)} is gone or damaged"
+                raise DamagedError(msg, source=each.source, hint="build again: what is damaged in the store is made anew")
+            entries[each.digest] = entry
+        if recipe.kind == "ptx":
+            return ptx.merge_ptx([ptx_part(each, entries[each.digest].data) for each in parts]).encode()
+        if recipe.kind == "whole":
+            return entries[part.digest].data
+        linked = image.link_image(alone, entries, provider=recipe.assembler(), options=recipe.assemble_options(part))
+        return linked.data if linked else b""
