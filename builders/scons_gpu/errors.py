@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 __all__ = [
     "DamagedError",
     "GpuError",
+    "LaunchError",
     "LinkError",
     "MissingSymbolError",
     "PtxSyntaxError",
@@ -125,6 +126,12 @@ class LinkError(GpuError):
     """A link that cannot be right: mixed options, a dropped input, an image that lacks what the plan names."""
 
     kind = "link"
+
+
+class LaunchError(GpuError):
+    """A kernel that a GPU does not load or does not run to its end."""
+
+    kind = "launch"
 
 
 class ToolError(GpuError):
