@@ -7,6 +7,7 @@ nothing but its end stops a kernel that loops. So whoever is lost is thrown away
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,19 +17,22 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import scons_gpu
-from scons_gpu.errors import GpuError, LaunchError, from_json
+from scons_gpu.errors import GpuError, LaunchError, ToolMissingError, from_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from types import TracebackType
+    from collections.abc import Callable
 
-    from scons_gpu.tune.device import Facts
+    from scons_gpu.tune.cuda import CudaDevice
     from scons_gpu.tune.launch import Launch
+    from scons_gpu.tune.solution import Device
 
-__all__ = ["LIMIT", "Apart", "serve"]
+__all__ = ["LIMIT", "Apart", "open_here", "serve"]
 
 LIMIT = 60.0
 """Seconds that one request may take; bench asks for launches that take far less."""
+
+_LAST = 2 * int(LIMIT)
+"""Seconds after which the process ends by itself: whoever asked is dead, or it would have been killed by now."""
 
 # As lower/pool.py starts its workers, and for its reasons.
 _START = """
@@ -37,9 +41,8 @@ sys.path[:] = [folder for folder in sys.path if folder]
 sys.path.insert(0, sys.argv[1])
 import scons_gpu
 sys.path.append(sys.path.pop(0))
-from scons_gpu.tune.apart import serve
-from scons_gpu.tune.cuda import open_device
-serve(int(sys.argv[2]), open_device)
+from scons_gpu.tune.apart import open_here, serve
+serve(int(sys.argv[2]), open_here)
 """
 _WORDS = 20  # lines of what a process said before it died
 
@@ -51,10 +54,10 @@ class Apart:
         """Starts the process, and raises what opening the device raised. `start` is its program."""
         self._index, self._start, self._limit = index, start, limit
         self._process: _Process | None = None
-        self._facts: Facts = self._ask("open", index)
+        self._facts: Device = self._ask("open", index)
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> Device:
         """What it is."""
         return self._facts
 
@@ -80,27 +83,23 @@ class Apart:
             self._process.end()
             self._process = None
 
-    def __enter__(self) -> Apart:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def _ask(self, what: str, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - the methods above know
+    def _ask(self, method: str, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - the methods above know
         if self._process is None:
             self._process = _Process(self._start)
         process = self._process
         try:
-            process.pipe.send((what, arguments, named))
+            process.pipe.send((method, arguments, named))
             answered = process.pipe.poll(self._limit)
             lost, error, result = process.pipe.recv() if answered else (True, None, None)
         except (EOFError, OSError):
-            raise self._gone("it took its process along") from None
+            what = "it took its process along"
+            raise self._gone(what) from None
         except BaseException:  # an interrupt: nobody will wait for the answer
             self.close()
             raise
         if not answered:
-            raise self._gone(f"it did not end within {self._limit:g} s")
+            what = f"it did not end within {self._limit:g} s"
+            raise self._gone(what)
         if lost:
             self.close()
         if error is not None:
@@ -139,6 +138,16 @@ class _Process:
             return os.pread(self._said.fileno(), os.fstat(self._said.fileno()).st_size, 0).decode(errors="replace")
 
 
+def open_here(index: int) -> CudaDevice:
+    """The GPU of that number, in this very process. Raises what `tune/device.py` says of `connect`."""
+    try:
+        from scons_gpu.tune.cuda import open_device  # noqa: PLC0415 - only the process that `Apart` starts has CUDA in it
+    except ImportError as error:
+        msg = f"cuda.core cannot be loaded by this Python: {error}"
+        raise ToolMissingError(msg, hint="pip install 'scons-gpu[bench]'") from None
+    return open_device(index)
+
+
 def serve(descriptor: int, open_device: Callable[[int], Any]) -> None:
     """Does what is asked through the pipe, until it closes. Runs in the process that `Apart` starts."""
     pipe = Connection(descriptor)
@@ -149,6 +158,7 @@ def serve(descriptor: int, open_device: Callable[[int], Any]) -> None:
         except EOFError:
             return
         error = result = None
+        signal.alarm(_LAST)
         try:
             if what == "open":
                 device = open_device(*arguments)
@@ -157,4 +167,6 @@ def serve(descriptor: int, open_device: Callable[[int], Any]) -> None:
                 result = getattr(device, what)(*arguments, **named)
         except GpuError as raised:
             error = raised.to_json()
-        pipe.send((error is not None and (device is None or device.lost), error, result))
+        lost = error is not None and (device is None or device.lost)
+        signal.alarm(0)
+        pipe.send((lost, error, result))

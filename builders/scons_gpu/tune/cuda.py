@@ -6,11 +6,13 @@ import contextlib
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+from cuda import core
+from cuda.bindings import driver
 
-from scons_gpu.errors import GpuError, LaunchError, ToolMissingError, UsageError
+from scons_gpu.errors import GpuError, LaunchError, ToolError, ToolMissingError, UsageError
 from scons_gpu.tune.data import contents
-from scons_gpu.tune.device import Facts
 from scons_gpu.tune.launch import TYPES, Buffer
+from scons_gpu.tune.solution import Device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,26 +22,24 @@ if TYPE_CHECKING:
 __all__ = ["CudaDevice", "open_device"]
 
 _ELSEWHERE = "a dump is measured on a machine with an NVIDIA GPU: copy it there and run this command on it"
-_SCALARS = {"f16": np.float16, "f32": np.float32, "f64": np.float64, "i8": np.int8, "i32": np.int32, "i64": np.int64}
+_SCALARS: dict[str, Any] = {"f16": np.float16, "f32": np.float32, "f64": np.float64, "i8": np.int8, "i32": np.int32, "i64": np.int64}
 _SCALARS |= {"u8": np.uint8, "u32": np.uint32, "u64": np.uint64}
 
 
 def open_device(index: int) -> CudaDevice:
-    """The device of that number. Raises ToolMissingError, which says whether package, driver or device is missing."""
-    try:
-        from cuda import core  # noqa: PLC0415 - an extra
-        from cuda.bindings import driver  # noqa: PLC0415 - the same
-    except ImportError as error:
-        msg = f"cuda.core cannot be loaded by this Python: {error}"
-        raise ToolMissingError(msg, hint="pip install 'scons-gpu[bench]'") from None
-    count = _devices(driver)
+    """The device of that number. Raises ToolMissingError, which says whether driver or device is missing; UsageError for the number."""
+    count = _devices()
     if not 0 <= index < count:
         msg = f"--device {index}: there is no such device; there {'is one, 0' if count == 1 else f'are {count}, from 0'}"
         raise UsageError(msg)
-    return CudaDevice(core, driver, index)
+    try:
+        return CudaDevice(index)
+    except Exception as error:
+        msg = f"device {index} cannot be used: {_words(error)}"
+        raise ToolError(msg, hint="`nvidia-smi` says who uses it") from error
 
 
-def _devices(driver: Any) -> int:  # noqa: ANN401 - untyped
+def _devices() -> int:
     """How many there are. cuda.core itself must not be asked before this: without a driver it fails in ways that say little."""
     try:
         status = driver.cuInit(0)[0]
@@ -59,8 +59,8 @@ def _devices(driver: Any) -> int:  # noqa: ANN401 - untyped
 class CudaDevice:
     """`tune/device.py` says what each method is for. After an error for which `lost` is true, the process can be thrown away."""
 
-    def __init__(self, core: Any, driver: Any, index: int) -> None:  # noqa: ANN401 - untyped modules
-        self._core, self._driver, self._index = core, driver, index
+    def __init__(self, index: int) -> None:
+        self._index = index
         self._device = core.Device(index)
         self._device.set_current()
         self._stream = self._device.create_stream()
@@ -72,28 +72,28 @@ class CudaDevice:
         """Each with its device memory and its place among the arguments."""
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> Device:
         """What it is."""
         major, minor = self._device.compute_capability
-        version = self._checked(self._driver.cuDriverGetVersion())
-        driver = f"{version // 1000}.{version % 1000 // 10}"  # 13020 is 13.2, as cuDriverGetVersion documents it
-        return Facts(name=self._device.name, capability=f"{major}.{minor}", driver=driver)
+        version = self._checked(driver.cuDriverGetVersion())
+        newest = f"{version // 1000}.{version % 1000 // 10}"  # 13020 is 13.2, as cuDriverGetVersion documents it
+        return Device(name=self._device.name, capability=f"{major}.{minor}", driver=newest)
 
     @property
     def lost(self) -> bool:
         """Whether a kernel left the context useless, as an illegal address does for the rest of the process."""
-        return bool(self._driver.cuCtxSynchronize()[0].value)
+        return bool(driver.cuCtxSynchronize()[0].value)
 
     def load(self, image: bytes, *, entry: str, launch: Launch, ptx: bool) -> None:
         """Loads a kernel and makes its buffers."""
         self._unload()
         with self._told("does not load"):
-            kind = self._core.ObjectCode
+            kind = core.ObjectCode
             self._code = (kind.from_ptx if ptx else kind.from_cubin)(image)
             self._kernel = self._code.get_kernel(entry)
             self._check_parameters(launch)
             self._allow_shared(launch.shared)
-            self._config = self._core.LaunchConfig(grid=launch.grid, block=launch.block, shmem_size=launch.shared)
+            self._config = core.LaunchConfig(grid=launch.grid, block=launch.block, shmem_size=launch.shared)
             self._make_arguments(launch)
 
     def _check_parameters(self, launch: Launch) -> None:
@@ -110,8 +110,8 @@ class CudaDevice:
     def _allow_shared(self, size: int) -> None:
         """More than 48 KiB of dynamic shared memory must be asked for, kernel by kernel."""
         if size:
-            attribute = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            self._checked(self._driver.cuKernelSetAttribute(attribute, size, self._kernel.handle, self._index))
+            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._checked(driver.cuKernelSetAttribute(attribute, size, self._kernel.handle, self._index))
 
     def _make_arguments(self, launch: Launch) -> None:
         for place, each in enumerate(launch.arguments):
@@ -126,7 +126,7 @@ class CudaDevice:
     def _fill(self) -> None:
         for buffer, memory, place in self._buffers:
             data = np.frombuffer(contents(buffer, place=place), dtype=np.uint8)
-            self._checked(self._driver.cuMemcpyHtoDAsync(int(memory.handle), data.ctypes.data, buffer.bytes, self._stream.handle))
+            self._checked(driver.cuMemcpyHtoDAsync(int(memory.handle), data.ctypes.data, buffer.bytes, self._stream.handle))
             self._stream.sync()  # `data` must live until then
 
     def run(self) -> tuple[bytes, ...]:
@@ -139,14 +139,14 @@ class CudaDevice:
 
     def _read(self, buffer: Buffer, memory: Any) -> bytes:  # noqa: ANN401 - cuda.core's
         data = np.empty(buffer.bytes, dtype=np.uint8)
-        self._checked(self._driver.cuMemcpyDtoHAsync(data.ctypes.data, int(memory.handle), buffer.bytes, self._stream.handle))
+        self._checked(driver.cuMemcpyDtoHAsync(data.ctypes.data, int(memory.handle), buffer.bytes, self._stream.handle))
         self._stream.sync()
         return data.tobytes()
 
     def time(self, *, samples: int, repeat: int) -> list[float]:
         """Microseconds a launch, `samples` times over `repeat` launches."""
         with self._told("does not run"):
-            options = self._core.EventOptions(timing_enabled=True)
+            options = core.EventOptions(timing_enabled=True)
             pairs = []
             for _ in range(samples):
                 before = self._stream.record(options=options)
@@ -161,7 +161,7 @@ class CudaDevice:
         self._unload()
 
     def _launch(self) -> None:
-        self._core.launch(self._stream, self._config, self._kernel, *self._arguments)
+        core.launch(self._stream, self._config, self._kernel, *self._arguments)
 
     def _unload(self) -> None:
         for _, memory, _ in self._buffers:
@@ -177,7 +177,7 @@ class CudaDevice:
         except GpuError:
             raise
         except Exception as error:
-            msg = f"it {what}: {' '.join(str(error).split()) or type(error).__name__}"
+            msg = f"it {what}: {_words(error)}"
             raise LaunchError(msg) from error
 
     def _checked(self, answer: tuple[Any, ...]) -> Any:  # noqa: ANN401 - whatever the driver gives
@@ -185,6 +185,11 @@ class CudaDevice:
         if status.value:
             _refuse(status.name)
         return values[0] if values else None
+
+
+def _words(error: Exception) -> str:
+    """On one line: cuda.core appends the driver's documentation."""
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _refuse(status: str) -> NoReturn:

@@ -70,14 +70,16 @@ def difference(buffer: Buffer, expected: bytes, got: bytes, *, tolerance: float 
 
 
 def _apart(expected: NDArray[Any], got: NDArray[Any], allowed: float) -> NDArray[np.bool_]:
+    wrong: NDArray[np.bool_] = expected != got
     if expected.dtype.kind != "f":
-        return expected != got
+        return wrong
     finite = np.isfinite(expected)
     mean = float(np.abs(expected[finite]).mean()) if finite.any() else 0.0
     with np.errstate(invalid="ignore"):
         near = np.abs(got - expected) <= allowed * (np.abs(expected) + mean)
     same = (got == expected) | (np.isnan(got) & np.isnan(expected))
-    return ~np.where(finite & np.isfinite(got), near, same)
+    wrong[:] = ~np.where(finite & np.isfinite(got), near, same)
+    return wrong
 
 
 def _numbers(data: bytes, kind: str) -> NDArray[Any]:
@@ -91,7 +93,8 @@ def _numbers(data: bytes, kind: str) -> NDArray[Any]:
 def _sequence(count: int, place: int) -> NDArray[np.uint64]:
     """SplitMix64 (Steele, Lea and Flood, 2014), so that it is the same with every numpy."""
     with np.errstate(over="ignore"):
-        state = (np.arange(1, count + 1, dtype=np.uint64) + np.uint64(place << 40)) * np.uint64(0x9E3779B97F4A7C15)
+        state: NDArray[np.uint64] = (np.arange(1, count + 1, dtype=np.uint64) + np.uint64(place << 40)) * np.uint64(0x9E3779B97F4A7C15)
         state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return state ^ (state >> np.uint64(31))
+        state ^= state >> np.uint64(31)
+        return state

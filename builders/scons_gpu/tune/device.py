@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
+    from scons_gpu.tune.apart import Apart
     from scons_gpu.tune.launch import Launch
+    from scons_gpu.tune.solution import Device
 
-__all__ = ["Device", "Facts", "connect"]
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What a device is."""
-
-    name: str
-    """As the driver calls it: `NVIDIA H200`."""
-    capability: str
-    """Its compute capability: `9.0`."""
-    driver: str
-    """The newest CUDA that its driver knows: `13.0`."""
+__all__ = ["Gpu", "connect"]
 
 
-class Device(Protocol):
+class Gpu(Protocol):
     """One GPU, with one kernel loaded at a time.
 
     Whatever a kernel does wrong, a LaunchError comes of it, and the next `load` begins anew: a kernel that fails spoils nothing for
@@ -33,7 +20,7 @@ class Device(Protocol):
     """
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> Device:
         """What it is."""
 
     def load(self, image: bytes, *, entry: str, launch: Launch, ptx: bool) -> None:
@@ -48,14 +35,11 @@ class Device(Protocol):
     def close(self) -> None:
         """Lets go of the device."""
 
-    def __enter__(self) -> Device: ...
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+def connect(index: int) -> Apart:
+    """The GPU of that number.
 
-
-def connect(index: int) -> Device:
-    """The GPU of that number. Raises ToolMissingError, which says what is missing: package, driver or device; UsageError for a number
-    that there is not.
+    Raises ToolMissingError, which says what is missing: package, driver or device; UsageError for a number that there is not.
     """
     from scons_gpu.tune.apart import Apart  # noqa: PLC0415 - only who measures starts a process
 
