@@ -111,7 +111,7 @@ class CudaDevice:
         """More than 48 KiB of dynamic shared memory must be asked for, kernel by kernel."""
         if size:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            self._checked(driver.cuKernelSetAttribute(attribute, size, self._kernel.handle, self._index))
+            self._checked(driver.cuKernelSetAttribute(attribute, size, self._kernel.handle, self._checked(driver.cuDeviceGet(self._index))))
 
     def _make_arguments(self, launch: Launch) -> None:
         for place, each in enumerate(launch.arguments):
