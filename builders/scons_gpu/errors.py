@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 __all__ = [
+    "AllFailedError",
     "DamagedError",
     "GpuError",
     "LaunchError",
@@ -132,6 +133,12 @@ class LaunchError(GpuError):
     """A kernel that a GPU does not load or does not run to its end."""
 
     kind = "launch"
+
+
+class AllFailedError(GpuError):
+    """A kernel of whose candidates none has an object; the output says why for each."""
+
+    kind = "all-failed"
 
 
 class ToolError(GpuError):

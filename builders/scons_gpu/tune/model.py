@@ -12,7 +12,7 @@ from scons_gpu.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["By", "Decision", "Pairs", "Problem", "Result", "label", "pairs"]
+__all__ = ["By", "Decision", "Pairs", "Problem", "Result", "label", "pairs", "spelled"]
 
 Pairs = tuple[tuple[str, str], ...]
 """Names and values, sorted by name: equal sets are equal, in whatever order they were written."""
@@ -34,7 +34,7 @@ class Problem:
 
     def text(self) -> str:
         """What messages call it: `gemm(float const*, float*) sm_90 n=4096`."""
-        return " ".join(part for part in (self.kernel, self.arch, _spelled(self.keys)) if part)
+        return " ".join(part for part in (self.kernel, self.arch, spelled(self.keys)) if part)
 
 
 @dataclass(frozen=True)
@@ -83,37 +83,39 @@ class Decision:
 
 def label(values: Pairs) -> str:
     """One set of values in words. A set without values is the kernel as it is written."""
-    return _spelled(values) or "as written"
+    return spelled(values) or "as written"
 
 
 def pairs(values: Mapping[str, object], *, what: str = "values") -> Pairs:
     """What a user wrote as `values`, in the one form that is compared: 64 and "64" are one value, True is 1 and None a bare name.
 
-    Raises UsageError for a name that is none and for a value that is no text or number; `what` says where it stands.
+    Raises UsageError for a name that is none and for a value that is neither number nor text; `what` says where it stands.
     """
     return tuple(sorted((_name(name, what), _value(name, value, what)) for name, value in values.items()))
 
 
 def _name(name: object, what: str) -> str:
-    if isinstance(name, str) and _NAME.fullmatch(name):
+    if isinstance(name, str) and name.isprintable() and _NAME.fullmatch(name):
         return name
-    msg = f'{what}: "{name}" is no name'
+    msg = f"{what}: {name!r} is no name"
     raise UsageError(msg, hint="a name is text without blanks and without =")
 
 
 def _value(name: str, value: object, what: str) -> str:
     if value is None:
         return ""
-    if isinstance(value, (str, int, float)):  # True is an int as well
-        return str(int(value)) if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, (int, float)) or (isinstance(value, str) and value.isprintable()):
+        return str(value)
     msg = f"{what}: {name} is {value!r}, which is no value"
-    raise UsageError(msg, hint="a value is a number or text")
+    raise UsageError(msg, hint="a value is a number, or text on one line")
 
 
-def _spelled(values: Pairs) -> str:
+def spelled(values: Pairs) -> str:
+    """`TILE=64 n=4096`, sorted; a value with blanks is quoted, a bare name stays one. Empty for none."""
     return " ".join(f"{name}={_shown(value)}" if value else name for name, value in sorted(values))
 
 
 def _shown(value: str) -> str:
-    """A value with blanks is quoted, so that it is not taken for two."""
     return json.dumps(value, ensure_ascii=False) if re.search(r"\s", value) else value

@@ -60,9 +60,11 @@ LIMITS: tuple[Limits, ...] = (
 
 
 def limits(arch: str) -> Limits:
-    """Those of `sm_90`, `sm_90a` or `compute_90`. An architecture that the table lacks has those of the nearest older one, so that
-    `sm_107` is held to those of 10.3; one that is older than all (5.0 to 7.2) has those of 7.5. Whoever shows a figure that came about
-    so says it: `limits(arch).number` is another than the architecture's. Raises UsageError for what is no architecture.
+    """Those of `sm_90`, `sm_90a` or `compute_90`.
+
+    An architecture that the table lacks has those of the nearest older one, so that `sm_107` is held to those of 10.3; one that is older
+    than all (5.0 to 7.2) has those of 7.5. Whoever shows a figure that came about so says it: `limits(arch).number` is another than the
+    architecture's. Raises UsageError for what is no architecture.
     """
     number = Target(name=arch, real=arch.startswith("sm_")).number
     return next((row for row in reversed(LIMITS) if row.number <= number), LIMITS[0])
