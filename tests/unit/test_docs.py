@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from scons_gpu.cli import program
+from scons_gpu.cli.bench import COMMANDS as BENCH
 from scons_gpu.cli.looks import COMMANDS as LOOKS
 from scons_gpu.scons.settings import VARIABLES
 
@@ -40,7 +41,7 @@ def test_every_command_and_its_options_are_documented() -> None:
     """By what `--help` prints; the steps by hand have their options from docs/modules.md."""
     page = (TOP / "docs/commands.md").read_text()
     rows = dict(re.findall(r"^\| `((?:tuning )?[a-z]+)(.*?)` \|", page, re.MULTILINE))
-    looks = {command.name: command for command in LOOKS}
+    looks = {command.name: command for command in (*LOOKS, *BENCH)}
     looks |= {f"tuning {name}": command for name, command in program.commands["tuning"].commands.items()}  # type: ignore[attr-defined]
     assert {name for name in rows if name in looks} == set(looks)
     for name, command in looks.items():
