@@ -13,6 +13,7 @@ __all__ = [
     "DamagedError",
     "DiffersError",
     "GpuError",
+    "LaunchError",
     "LinkError",
     "MissingSymbolError",
     "PtxSyntaxError",
@@ -133,6 +134,12 @@ class LinkError(GpuError):
     """A link that cannot be right: mixed options, a dropped input, an image that lacks what the plan names."""
 
     kind = "link"
+
+
+class LaunchError(GpuError):
+    """A kernel that a GPU does not load or does not run to its end."""
+
+    kind = "launch"
 
 
 class AllFailedError(GpuError):

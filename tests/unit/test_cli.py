@@ -19,7 +19,10 @@ from scons_gpu.store.record import make
 from scons_gpu.store.store import Store
 
 ROOT = str(Path(scons_gpu.__file__).parents[1])
-COMMANDS = {"doctor", "stats", "kernels", "source", "split", "plan", "lower", "pack", "assemble", "link", "compare", "gc", "tuning"}
+COMMANDS = {"doctor", "stats", "kernels", "source", "split", "plan", "lower", "pack", "assemble", "link", "compare", "gc"} | {
+    "tuning",
+    "bench",
+}
 KERNELS = """
 target triple = "nvptx64-nvidia-cuda"
 define ptx_kernel void @one(ptr addrspace(1) %x) {

@@ -24,7 +24,7 @@ ROOMS = ("tune", "source", "split", "plan", "lower", "assemble", "link", "inspec
 SERVING = ("errors", "store", "toolchain")
 """Whoever wants may import these; they import one another and nobody else."""
 WIRING = ("scons", "cli", "tools")
-HEAVY = {"llvmlite", "click", "rich", "elftools", "pydemumble", "xxhash"}
+HEAVY = {"llvmlite", "click", "rich", "elftools", "pydemumble", "xxhash", "numpy", "cuda"}
 MODULES = sorted(path.relative_to(PACKAGE.parent).with_suffix("").as_posix().replace("/", ".") for path in PACKAGE.rglob("*.py"))
 
 

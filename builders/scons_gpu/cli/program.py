@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from scons_gpu import __version__
+from scons_gpu.cli.bench import COMMANDS as BENCH
 from scons_gpu.cli.looks import COMMANDS as LOOKS
 from scons_gpu.cli.steps import COMMANDS as STEPS
 from scons_gpu.cli.tuning import COMMANDS as TUNING
@@ -73,7 +74,7 @@ def program(ctx: click.Context, directory: str, store: str | None, build: str | 
     ctx.obj = Place(store=Path(store or ".gpu-store").absolute(), build=build)
 
 
-for _command in (*LOOKS, *STEPS, *TUNING):
+for _command in (*LOOKS, *STEPS, *TUNING, *BENCH):
     program.add_command(_command)
 
 

@@ -7,12 +7,11 @@ a virtual architecture), its entry point there is `entry`.
 
 from __future__ import annotations
 
-import io
-import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import DamagedError, LinkError
+from scons_gpu.store.archive import read_zip, write_zip
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["MANIFEST", "Bundle", "Entry", "object_name", "read_bundle", "write_bundle"]
 
 MANIFEST = "manifest.json"
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date that a zip can hold
-_MODE = 0o100644 << 16  # a plain file, readable by all
-_UNIX = 3
 
 
 @dataclass(frozen=True)
@@ -65,23 +61,15 @@ def write_bundle(entries: Iterable[Entry], *, manifest: str) -> bytes:
         if members.setdefault(entry.member, entry.data) != entry.data:
             msg = f"two objects of the bundle have the name {entry.member}"
             raise LinkError(msg)
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", compression=zipfile.ZIP_STORED) as archive:
-        for name in sorted(members):
-            info = zipfile.ZipInfo(name, date_time=_EPOCH)
-            info.create_system = _UNIX  # else it tells Windows from the rest
-            info.external_attr = _MODE
-            archive.writestr(info, members[name])
-    return buffer.getvalue()
+    return write_zip(members)
 
 
 def read_bundle(data: bytes, *, path: str = "bundle") -> Bundle:
     """Reads what `write_bundle` wrote, checksums included. Raises DamagedError, naming `path`, for anything else."""
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            members = {info.filename: archive.read(info) for info in archive.infolist()}
+        members = read_zip(data)
         manifest = members.pop(MANIFEST).decode()
-    except (zipfile.BadZipFile, KeyError, UnicodeDecodeError, NotImplementedError, EOFError, ValueError, OSError) as error:
+    except (KeyError, ValueError) as error:
         msg = f"{path}: not a bundle: {error}"
         raise DamagedError(msg, hint="remove the file; the next build makes it anew") from None
     return Bundle(manifest=manifest, objects=members)

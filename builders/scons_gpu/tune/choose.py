@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from scons_gpu.errors import AllFailedError, UsageError
 from scons_gpu.toolchain.arch import Target
 from scons_gpu.tune import occupancy
-from scons_gpu.tune.model import Decision
+from scons_gpu.tune.model import Decision, spelled
 from scons_gpu.tune.solution import refusal
 
 if TYPE_CHECKING:
@@ -160,12 +160,12 @@ def _sentence(said: str, notes: Sequence[str]) -> str:
 
 
 def _all_failed(problem: Problem, results: Sequence[Result]) -> AllFailedError:
-    of = f" ({problem.text().removeprefix(f'{problem.kernel} {problem.arch}').strip()})" if problem.keys else ""
     count = len(results)
-    msg = f"{'its only candidate fails' if count == 1 else f'all its {count} candidates fail'}{of}"
+    said = "its only candidate cannot be compiled" if count == 1 else f"none of its {count} candidates can be compiled"
     lines = []
     for one in results:
         first, *rest = one.failure.rstrip().splitlines() or [""]
         lines += [f"{one.label}: {first}", *(f"    {line}" for line in rest)]
     hint = f"mend one of them, or add one that can be compiled for {problem.arch}"
+    msg = f"{said} ({spelled(problem.keys)})" if problem.keys else said
     return AllFailedError(msg, kernel=problem.kernel, arch=problem.arch, output="\n".join(lines), hint=hint)
