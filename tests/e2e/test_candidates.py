@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from project import CUDA, Project, ll
+from toolkits import Toolkit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from scons_gpu.toolchain.tools import Toolchain
 
 SCALE = """
 #define KERNEL extern "C" __global__
@@ -112,17 +116,13 @@ def test_m11_the_program_fails_where_all_candidates_do_and_says_why_for_each(pro
     assert not project.exists("build/net/one/sm_90.plan.json")
 
 
-def test_m11_a_candidate_that_takes_too_long_is_a_failure(project: Project) -> None:
+def test_m11_a_candidate_that_takes_too_long_is_a_failure(project: Project, toolchain: Toolchain, tmp_path: Path) -> None:
     """An assembler that never ends on one of them: the first candidate of a kernel has all the time that it wants."""
-    slow = '#!/bin/sh\ncase "$*" in *--maxrregcount=40*|*-maxrregcount=40*) while :; do :; done;; esac\nexec "{ptxas}" "$@"\n'
-    doctor = json.loads(project.command("doctor", "--json").stdout)
-    real = next(tool["path"] for tool in doctor["tools"] if tool["name"] == "ptxas")
-    script = project.write("tools/bin/ptxas", slow.format(ptxas=real))
-    script.chmod(0o755)
-    for name in ("nvlink", "fatbinary"):
-        project.path(f"tools/bin/{name}").symlink_to(real.replace("ptxas", name))
+    assert toolchain.ptxas is not None
+    toolkit = Toolkit(toolchain, tmp_path / "toolkit")
+    toolkit.wrap("ptxas", Path(toolchain.ptxas.path), before='case "$*" in *maxrregcount=40*) while :; do :; done;; esac')
     values = '[{"TIMES": 4}, {"TIMES": 2, "GPU_MAXRREGCOUNT": 40}]'
-    said = tuned(project, values, head='env["GPU_CUDA_PATH"] = Dir("#tools").abspath\n').build("GPU_CANDIDATE_SECONDS=1")
+    said = tuned(project, values).build("GPU_CANDIDATE_SECONDS=1", f"GPU_CUDA_PATH={toolkit.root}")
     assert chosen(project)["candidate"] == "TIMES=4"
     assert "GPU_MAXRREGCOUNT=40 TIMES=2 cannot be compiled: ptxas took more CPU time than it may" in said.stderr
 
@@ -171,7 +171,7 @@ def test_m13_a_tuning_file_decides_and_the_others_are_not_compiled(project: Proj
     ],
 )
 def test_m13_what_a_tuning_file_knows_of_another_problem_decides_nothing(project: Project, changed: dict[str, Any], why: str) -> None:
-    tuning(project, {"TIMES": "4"}, **changed)
+    tuning(project, **{"values": {"TIMES": "4"}, **changed})
     tuned(project).build("GPU_TUNING=tuning.json")
     assert chosen(project)["by"] == "resources"
     assert chosen(project)["candidate"] == "TIMES=2"
@@ -265,8 +265,7 @@ def read_member(project: Project, name: str) -> bytes:
 
 def test_an_edit_of_one_candidate_compiles_that_one(project: Project) -> None:
     tuned(project).build()
-    project.edit("scale.cu", "#if TIMES == 13", "#if TIMES == 4\n#define EXTRA 3\n#else\n#define EXTRA 1\n#endif\n#if TIMES == 13")
-    project.edit("scale.cu", "* TIMES;", "* TIMES * EXTRA;")
+    project.edit("scale.cu", "    launches =", "#if TIMES == 4\n    data[0] += 1;\n#endif\n    launches =")
     project.build()
     assert project.compiled() == ["scale [TIMES=4]"]
 

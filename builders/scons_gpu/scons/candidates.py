@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from scons_gpu.errors import UsageError
+from scons_gpu.tune.launch import read_launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -152,6 +153,10 @@ def _launch(launch: Any, values: Mapping[str, Any], *, at: str) -> dict[str, Any
         return None
     try:
         found: dict[str, Any] = json.loads(json.dumps(dict(said), sort_keys=True))
+        read_launch(found)
+    except UsageError as error:
+        error.what = f"{at}: {error.what}"
+        raise
     except (TypeError, ValueError) as error:
         msg = f"{at}: launch does not read: {error}"
         raise UsageError(

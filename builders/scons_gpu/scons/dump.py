@@ -89,9 +89,7 @@ class DumpJob(Linking):
         recipe, entry = choice.recipe, planned.kernel.symbol
         if candidate.part is not None and recipe.twin(candidate.part):
             entry = twins.ANONYMOUS
-        how = (
-            launch.read_launch(candidate.launch, where=f"candidates of {planned.kernel.readable}") if candidate.launch is not None else None
-        )
+        how = launch.read_launch(candidate.launch) if candidate.launch is not None else None
         return dump.DumpedCandidate(result=result, image=data, entry=entry, launch=how)
 
     def image(self, recipe: Recipe, plan: Plan, part: Part) -> bytes:
