@@ -177,6 +177,40 @@ def test_a_dependency_cycle_is_still_told(tree: Tree) -> None:
     assert "loop -> fine -> loop" in tree.run("-k", "loop", "first").stderr
 
 
+CHECKED = """
+job.check = lambda: [unit(env, name, [], Job(name)) for name in Path("checks").read_text().split()]
+"""
+
+
+def test_checks_of_a_current_image_are_made_and_leave_it_alone(tree: Tree) -> None:
+    tree.write("checks", "x y")
+    planned(tree, "a b", CHECKED).made()
+    assert sorted(tree.made("-j2")) == ["x", "y"]
+    assert sorted(tree.made("-j2")) == ["x", "y"], "they are made each time they are asked for"
+    tree.write("checks", "")
+    assert tree.made() == []
+
+
+def test_a_check_that_fails_fails_the_build_and_not_the_image_on_disk(tree: Tree) -> None:
+    tree.write("checks", "bad.o y")
+    planned(tree, "a b", CHECKED).made()
+    result = tree.run("-k")
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert "dependency cycle" not in result.stdout + result.stderr
+    assert tree.read("image") == "a b"
+    tree.write("checks", "")
+    assert tree.made() == []
+
+
+def test_an_error_on_the_way_to_checks_is_raised_by_the_image(tree: Tree) -> None:
+    tree.write("checks", "")
+    planned(tree, "a b", CHECKED).made()
+    (tree.root / "checks").unlink()
+    result = tree.run()
+    assert result.returncode == 2
+    assert "No such file or directory: 'checks'" in result.stdout + result.stderr
+
+
 def test_units_leave_no_record_in_sconsign(tree: Tree) -> None:
     planned(tree, "a b").made()
     data = (tree.root / ".sconsign.dblite").read_bytes()

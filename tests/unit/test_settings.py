@@ -31,7 +31,7 @@ def test_defaults(env: Any) -> None:
     found = read(env)
     assert [target.name for target in found.archs] == ["sm_90"]
     assert (found.opt, found.link, found.provider) == (3, "image", "auto")
-    assert (found.ftz, found.fast_math, found.lineinfo, found.debug, found.share_twins) == (False,) * 5
+    assert (found.ftz, found.fast_math, found.lineinfo, found.debug, found.share_twins, found.verify_reuse) == (False,) * 6
     assert found.assemble.maxrregcount is None
     assert [path.name for path in found.store] == [".gpu-store"]
 
@@ -105,6 +105,12 @@ def test_an_unknown_name_is_told_with_the_nearest(env: Any) -> None:
 def test_a_line_is_not_one_modules_own(env: Any) -> None:
     with pytest.raises(UsageError, match="GPU_LOWERCOMSTR cannot be set here"):
         read(env, GPU_LOWERCOMSTR="LLVM")
+
+
+def test_verifying_is_not_one_modules_own(env: Any) -> None:
+    assert read(env, {"GPU_VERIFY_REUSE": "1"}).verify_reuse
+    with pytest.raises(UsageError, match="GPU_VERIFY_REUSE cannot be set here"):
+        read(env, GPU_VERIFY_REUSE=1)
 
 
 def test_a_misspelt_name_in_the_environment_is_told_and_other_names_are_the_users(env: Any) -> None:

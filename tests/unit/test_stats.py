@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FIELDS = [
     "schema", "build", "modules", "kernels", "references", "unique", "shared", "needed", "compiled", "reused", "deferred", "failed",
-    "linked", "twins", "wall_seconds", "cpu_seconds",
+    "linked", "twins", "verified", "wall_seconds", "cpu_seconds",
 ]  # fmt: skip
 
 
@@ -89,6 +89,21 @@ def test_failures() -> None:
     found = stats([start(), *records, end(units_needed=["u1", "u2", "u3", "u4"])])
     assert parts(found) == (2, 1, 1, 0, 5)
     assert found.linked == 0
+
+
+def test_verified_units_are_counted_once_and_what_differs_failed() -> None:
+    records = [
+        action("verify", "u1", "same"),
+        action("verify", "u1", "same"),
+        action("verify", "u2", "differs"),
+        action("verify", "u3", "failed"),
+        action("verify", "s", "differs", role="state"),
+        action("verify", "t", "same", role="table"),
+    ]
+    found = stats([start(), *records, end()])
+    assert (found.verified, found.did_nothing) == (2, False)
+    assert parts(found) == (0, 0, 0, 0, 3)
+    assert not stats([start(), action("verify", "u1", "same"), end()]).did_nothing
 
 
 def test_deferred_units_are_counted_once() -> None:

@@ -35,6 +35,11 @@ def test_failures() -> None:
     assert summary(Stats(failed=1, wall_seconds=0.1)) == "units 0: 1 failed · 0.1 s"
 
 
+def test_verified_units_are_told_apart_from_the_others() -> None:
+    assert summary(Stats(references=3, unique=3, verified=3, wall_seconds=0.1)) == "units 3: 3 current · 3 verified · 0.1 s"
+    assert summary(Stats(references=3, unique=3, verified=3, failed=1, wall_seconds=0.1)) == "units 3: 1 failed · 3 verified · 0.1 s"
+
+
 def test_deferred() -> None:
     found = Stats(references=3, unique=3, needed=3, compiled=1, deferred=2, linked=1, wall_seconds=0.1)
     assert summary(found) == "units 3: 1 compiled, 2 deferred · 1 image · 0.1 s"
