@@ -49,7 +49,7 @@ class Shape:
 def write(folder: Path, shape: Shape, *, edit: tuple[int, int] | None = None) -> None:
     """Writes all sources; files that would not change are left alone. `edit` changes one kernel of one module, as a user would."""
     folder.mkdir(parents=True, exist_ok=True)
-    kernel = _cuda if shape.language == "cu" else _ir
+    kernel = _cuda if shape.language == "cu" else kernel_ir
     for module in range(shape.modules):
         seeds = [shape.seed(module, number) + (500_000_003 if edit == (module, number) else 0) for number in range(shape.kernels)]
         body = "".join(kernel(shape.name(module, number), seed, shape.work) for number, seed in enumerate(seeds))
@@ -76,7 +76,7 @@ env.GpuProgram("build/net", env.GpuModule("net", [], submodules=modules))
 """
 
 
-def _ir(name: str, seed: int, work: int) -> str:
+def kernel_ir(name: str, seed: int, work: int) -> str:
     lines = [
         f"\ndefine ptx_kernel void @{name}(ptr addrspace(1) %x, ptr addrspace(1) %y) {{",
         "  %i = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()",

@@ -132,7 +132,8 @@ class Step(ABC):
                 self._log(begun, failed)
             self.workspace.session.fail(error, self.place)
             raise SCons.Errors.BuildError(node=node, errstr=f"{self.stage} failed", status=2, exitstatus=2) from None
-        self.workspace.show(self.label(), outcome.output)
+        if outcome.result != "refused":  # why a candidate cannot be made, the choice says
+            self.workspace.show(self.label(), outcome.output)
 
     def _log(self, begun: float, outcome: Outcome) -> None:
         self.workspace.log.write(

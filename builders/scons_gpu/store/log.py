@@ -3,9 +3,10 @@
 Every record has `build` (an id), `time` (seconds since 1970, when it was written) and `type`:
 
 `start`   `argv`, `looking` (true for -n and -q, which build nothing), `jobs`
-`action`  `stage` (source, split, plan, lower, assemble, verify, link, pack, manifest), `name` (readable), `unit` (digest or null),
-          `role` (unit, state or table; where there is a `unit`), `owners` (modules), `key` (the fields that shaped the output),
-          `result` (built, reused, failed; same or differs where `stage` is verify; empty where there is rightly no file),
+`action`  `stage` (source, split, plan, lower, assemble, verify, choose, link, pack, manifest, dump), `name` (readable), `unit`
+          (digest or null), `role` (unit, state or table; where there is a `unit`), `candidate` (its values, of a unit that is one),
+          `owners` (modules), `key` (the fields that shaped the output), `result` (built, reused, failed; refused: a candidate that
+          cannot be made, with why as the `output`; same or differs where `stage` is verify; empty where there is rightly no file),
           `start`, `end` (seconds since 1970), `worker`, `peak_kib`, `cpu` (seconds, child processes included), `output` (what the
           tool said). One `link` record an image
 `end`     `ok`, `programs`, `plans` (paths), `modules`, `kernels`, `twins` (counts), `references` (units of all plans, for each
