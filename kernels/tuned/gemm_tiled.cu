@@ -40,7 +40,7 @@
 #define PACKED 0
 #endif
 #ifndef MIN_BLOCKS
-#define MIN_BLOCKS 1
+#define MIN_BLOCKS 0  // none asked for: 1 would let ptxas take more registers
 #endif
 
 #include "copy_async.cuh"

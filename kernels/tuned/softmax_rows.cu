@@ -35,7 +35,7 @@
 #define COPY_BULK 0
 #endif
 #ifndef MIN_BLOCKS
-#define MIN_BLOCKS 1
+#define MIN_BLOCKS 0  // none asked for: 1 would let ptxas take more registers
 #endif
 
 #include "copy_async.cuh"
