@@ -2,22 +2,22 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 import zipfile
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+import scons_gpu
 from scons_gpu.errors import DamagedError, GpuError
 from scons_gpu.store.archive import read_zip, write_zip
 from scons_gpu.tune.dump import DumpedCandidate, DumpedProblem, read_dump, write_dump
 from scons_gpu.tune.launch import read_launch
 from scons_gpu.tune.model import Problem, Result, pairs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LAUNCH = read_launch({"grid": [64], "block": [256], "args": ["in f32 16", "out f32 16", "i32 16"]})
 GEMM = DumpedProblem(
@@ -150,9 +150,10 @@ def test_the_dump_runs_itself_and_says_what_is_missing(tmp_path: Path) -> None:
     bare = subprocess.run([sys.executable, "-S", "-I", path, "-o", "t.json"], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (bare.returncode, bare.stderr.splitlines()[1:]) == (1, ["  pip install 'scons-gpu[bench]'"])
     assert bare.stderr.startswith("error: scons-gpu cannot be loaded by this Python: ")
-    helped = subprocess.run([sys.executable, path, "--help"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    ours = {**os.environ, "PYTHONPATH": str(Path(scons_gpu.__file__).parents[1])}
+    helped = subprocess.run([sys.executable, path, "--help"], capture_output=True, text=True, check=True, cwd=tmp_path, env=ours)
     assert helped.stdout.startswith("Usage: ")
     with zipfile.ZipFile(path) as archive:
         archive.extractall(tmp_path / "open")
-    opened = subprocess.run([sys.executable, "open/bench.py", "--help"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    opened = subprocess.run([sys.executable, "open/bench.py", "--help"], capture_output=True, text=True, check=True, cwd=tmp_path, env=ours)
     assert opened.stdout.startswith("Usage: bench.py bench ") or opened.stdout.startswith("Usage: scons-gpu bench ")

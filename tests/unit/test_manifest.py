@@ -73,6 +73,7 @@ def part(symbol: str, digest: str, **fields: object) -> Part:
     return Part(digest=digest * 32, key=(), slice="", role="unit", source="a.cu", bytes=0, kernels=(kernel,))
 
 
+CHOSEN = {"by": "resources", "candidate": "TILE=64", "why": "it spills 0 bytes", "of": 3, "failed": 1}
 PARTS = (part("bounded", "a", max_threads=128), part("plain", "b"))
 STATE = (PlannedState(symbol="memo.0123456789abcdef", bytes=4, space="global", source="a.cu"),)
 
@@ -213,9 +214,9 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert to_text(manifest) == text
     kernel = manifest.modules["net"].kernels["bounded"]
     assert (kernel.readable, kernel.archs["sm_90"].spill_bytes, manifest.archs) == ("bounded(float*)", 24, ("sm_90", "compute_90"))
-    chosen = dataclasses.replace(kernel.archs["sm_90"], chosen="tile 64")
+    chosen = dataclasses.replace(kernel.archs["sm_90"], chosen=CHOSEN)
     kernel.archs["sm_90"] = chosen
-    assert valid(to_text(manifest))["modules"]["net"]["kernels"]["bounded"]["archs"]["sm_90"]["chosen"] == "tile 64"
+    assert valid(to_text(manifest))["modules"]["net"]["kernels"]["bounded"]["archs"]["sm_90"]["chosen"] == CHOSEN
     assert from_text(to_text(manifest)) == manifest
 
 

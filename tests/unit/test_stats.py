@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FIELDS = [
     "schema", "build", "modules", "kernels", "references", "unique", "shared", "needed", "compiled", "reused", "deferred", "failed",
-    "linked", "twins", "verified", "wall_seconds", "cpu_seconds",
+    "linked", "twins", "candidates", "verified", "wall_seconds", "cpu_seconds",
 ]  # fmt: skip
 
 
@@ -109,6 +109,15 @@ def test_verified_units_are_counted_once_and_what_differs_failed() -> None:
 def test_deferred_units_are_counted_once() -> None:
     found = stats([start(), action("lower", "u1"), action("link"), end(units_needed=["u1", "u2", "u3"], units_deferred=["u1", "u2"])])
     assert parts(found) == (3, 0, 1, 2, 0)
+
+
+def test_candidates_that_were_not_taken_are_counted_apart() -> None:
+    made = {"u1": "built", "u2": "built", "u3": "refused"}
+    lower = [action("lower", unit, result, candidate=f"TILE={unit}") for unit, result in made.items()]
+    found = stats([start(), *lower, action("lower", "u4"), action("link"), end(units_needed=["u1", "u4"])])
+    assert parts(found) == (2, 2, 0, 0, 0)
+    assert found.candidates == 2
+    assert parts(stats([start(), *lower])) == (2, 2, 0, 0, 0)  # killed: nobody knows what would have been taken
 
 
 def test_looking_is_not_the_last_build() -> None:

@@ -13,7 +13,7 @@ __all__ = ["summary"]
 def summary(stats: Stats) -> str:
     """`units 294: 12 compiled, 270 reused, 12 shared · 3 images · 1.4 s`. What is none is left out; the parts add up to the units.
 
-    `current` are the units of images that did not have to be linked. `verified` ones are counted among the others too.
+    `other candidates` were compiled, or tried, to choose from. `current` are the units of images that did not have to be linked. `verified` ones are counted among the others too.
     """
     units = f"units {stats.references}"
     if stats.did_nothing:
@@ -30,6 +30,7 @@ def summary(stats: Stats) -> str:
     }
     parts = [
         f"{units}: " + (", ".join(f"{count} {what}" for what, count in counts.items() if count) or "none"),
+        f"{stats.candidates} other candidates" if stats.candidates else "",
         f"{stats.verified} verified" if stats.verified else "",
         f"{stats.linked} image{'s' if stats.linked > 1 else ''}" if stats.linked else "",
         f"{stats.wall_seconds:.1f} s",

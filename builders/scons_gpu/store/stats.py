@@ -47,6 +47,8 @@ class Stats:
     linked: int = 0
     """Images made."""
     twins: int = 0
+    candidates: int = 0
+    """Units that were compiled to choose from, or could not be, and that no image took."""
     verified: int = 0
     """Compiled again and compared with what the store holds."""
     wall_seconds: float = 0.0
@@ -81,7 +83,8 @@ def _count(build: str, records: list[_Record]) -> Stats:
     end: _Record = next((record for record in records if record.get("type") == "end"), {})
     broken = _units(actions, *_FAILED)
     deferred = set(end.get("units_deferred", ())) - broken
-    compiled = _units(actions, "built") - deferred - broken
+    lost = _candidates(actions) - set(end.get("units_needed", ())) if end else set()
+    compiled = _units(actions, "built") - deferred - broken - lost
     needed = (set(end.get("units_needed", ())) | compiled | deferred) - broken
     references, unique = int(end.get("references", 0)), int(end.get("unique", 0))
     return Stats(
@@ -98,6 +101,7 @@ def _count(build: str, records: list[_Record]) -> Stats:
         failed=len(broken) + sum(record.get("result") in _FAILED and not _unit(record) for record in actions),
         linked=sum(record.get("result") == "built" and record.get("stage") == "link" for record in actions),
         twins=int(end.get("twins", 0)),
+        candidates=len(lost),
         verified=len(_units(actions, "same", "differs")),
         wall_seconds=float(end.get("wall_seconds", 0.0)),
         cpu_seconds=_cpu(actions),
@@ -108,6 +112,11 @@ def _unit(action: _Record) -> str:
     """The digest of the unit that was worked on; empty for state and table objects, and for all that is no work on a unit."""
     is_unit = action.get("stage") in _UNIT_STAGES and action.get("role", "unit") == "unit"
     return str(action.get("unit") or "") if is_unit else ""
+
+
+def _candidates(actions: list[_Record]) -> set[str]:
+    """Units that stand for a candidate, whatever became of them."""
+    return {_unit(action) for action in actions if action.get("candidate")} - {""}
 
 
 def _units(actions: list[_Record], *results: str) -> set[str]:
