@@ -13,7 +13,8 @@ __all__ = ["summary"]
 def summary(stats: Stats) -> str:
     """`units 294: 12 compiled, 270 reused, 12 shared · 3 images · 1.4 s`. What is none is left out; the parts add up to the units.
 
-    `other candidates` were compiled, or tried, to choose from. `current` are the units of images that did not have to be linked. `verified` ones are counted among the others too.
+    `current` are the units of images that did not have to be linked. `verified` ones are counted among the others too; `other candidates`
+    were compiled, or tried, to choose from.
     """
     units = f"units {stats.references}"
     if stats.did_nothing:
