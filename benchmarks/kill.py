@@ -9,6 +9,7 @@ group with SIGKILL, takes the edit back in half of the rounds, and builds. Every
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import shutil
@@ -27,7 +28,10 @@ SCONSTRUCT = f"""\
 env = Environment(tools=["gpu"], toolpath=[{scons_gpu.TOOLPATH!r}], GPU_ARCHS=["sm_90", "compute_90"])
 then = env.GpuModule("then", ["then.ll"])
 loose = env.GpuModule("loose", ["loose.ll"], GPU_LINK="bundle", GPU_ARCHS="sm_90")
-env.GpuProgram("build/net", env.GpuModule("net", ["net.cu"], submodules=[then, loose]))
+candidates = {{kernel: [{{"TIMES": 4, "needs": "fill"}}, {{"TIMES": 8}}, {{"TIMES": 13}}] for kernel in ("measured", "guessed")}}
+fills = env.GpuModule("fills", ["fills.cu"])
+tuned = env.GpuModule("tuned", ["tuned.cu"], candidates=candidates, helpers=[fills], GPU_TUNING="tuning.json")
+env.GpuProgram("build/net", env.GpuModule("net", ["net.cu"], submodules=[then, loose, tuned]))
 """
 HEAD = 'target triple = "nvptx64-nvidia-cuda"\n'
 KERNEL = """
@@ -39,6 +43,37 @@ define ptx_kernel void @{name}(ptr addrspace(1) %data) {{
 }}
 """
 CUDA = "".join(f"__global__ void c{number}(float* data) {{ data[threadIdx.x] += {number}.0f; }}\n" for number in range(4))
+
+
+TUNED = """
+#ifndef TIMES
+#define TIMES 1
+#endif
+#if TIMES == 13
+#error "13 is no number of times"
+#endif
+extern "C" __global__ void NAME(float* data) {
+#pragma unroll
+  for (int i = 0; i < TIMES; ++i) data[threadIdx.x * TIMES + i] += START + i;
+}
+"""
+FILLS = 'extern "C" __global__ void fill(float* data) { data[threadIdx.x] = 0; }\n'
+
+
+def _tuning(values: dict[str, str], *, number: int = 1) -> str:
+    """A tuning file: `number` problems, of which the first is the build's."""
+    entry = {
+        "arch": "sm_90",
+        "keys": {},
+        "values": values,
+        "time_us": 3.5,
+        "spread": 0.01,
+        "candidates": 3,
+        "device": {"name": "NVIDIA H100", "capability": "9.0", "driver": "13.0"},
+        "tools": {"ptxas": "13.5.37"},
+    }
+    entries = [{**entry, "kernel": f"measured{n or ''}"} for n in range(number)]
+    return json.dumps({"schema": "scons-gpu/tuning/1", "entries": entries})
 
 
 class Rounds:
@@ -65,6 +100,10 @@ class Rounds:
         (folder / "then.ll").write_text(HEAD + "".join(KERNEL.format(name=f"k{n}", number=n + shift) for n in numbers))
         (folder / "loose.ll").write_text(HEAD + "".join(KERNEL.format(name=f"k{n}", number=n) for n in numbers if n % 2))
         (folder / "net.cu").write_text(CUDA.replace("+=", "-=") if edited else CUDA)
+        tuned = [TUNED.replace("NAME", name).replace("START", str(shift)) for name in ("measured", "guessed")]
+        (folder / "tuned.cu").write_text("".join(tuned))
+        (folder / "fills.cu").write_text(FILLS)
+        (folder / "tuning.json").write_text(_tuning({"TIMES": "8" if edited else "4"}))
 
     def round(self) -> str:
         """One kill and what it came to: empty where all is right."""
@@ -101,6 +140,36 @@ class Rounds:
         return "is not up to date" if asked.returncode else ""
 
 
+def merges(folder: Path, *, rounds: int, chance: random.Random) -> list[str]:
+    """Kills `scons-gpu tuning merge` at random moments: the file is the old one or the new one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "one.json").write_text(_tuning({"TIMES": "4"}, number=2000))
+    (folder / "two.json").write_text(_tuning({"TIMES": "8"}, number=3000))
+    out = folder / "tuning.json"
+    wanted, seconds = [], 1.0
+    for names in (["one.json"], ["one.json", "two.json"]):
+        begun = time.monotonic()
+        subprocess.run(
+            [sys.executable, "-c", _COMMAND, "tuning", "merge", *names, "-o", out.name], cwd=folder, check=True, capture_output=True
+        )
+        seconds = time.monotonic() - begun
+        wanted.append(out.read_bytes())
+    wrong = []
+    for number in range(rounds):
+        out.write_bytes(wanted[0])
+        argv = [sys.executable, "-c", _COMMAND, "tuning", "merge", "one.json", "two.json", "-o", out.name]
+        process = subprocess.Popen(argv, cwd=folder, stdout=-3, stderr=-3, start_new_session=True)
+        time.sleep(chance.uniform(0.5, 1.05) * seconds)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if out.read_bytes() not in wanted:
+            wrong.append(f"merge {number}: the tuning file is neither the old nor the new one")
+    return wrong
+
+
+_COMMAND = "import sys; from scons_gpu.cli import main; sys.exit(main())"
+
+
 def _build(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "SCons", "-j2"], cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode or "it is made again" in done.stderr or "Traceback" in done.stderr:
@@ -124,7 +193,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         rounds = Rounds(options.folder or Path(temporary), seed=options.seed)
         wrong = [said for number in range(options.n) if (said := rounds.round()) and not print(f"round {number}: {said}", flush=True)]
-    print(f"{options.n} kills, {len(wrong)} wrong results; an undisturbed build takes {rounds.seconds:.1f} s")
+        torn = merges(rounds.folder / "merges", rounds=options.n, chance=rounds.random)
+    print(f"{options.n} builds killed, {len(wrong)} wrong results; an undisturbed build takes {rounds.seconds:.1f} s")
+    print(f"{options.n} merges of tuning files killed, {len(torn)} wrong files", *torn, sep="\n  ")
+    wrong += torn
     return bool(wrong)
 
 
