@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from scons_gpu.assemble import cubin
 from scons_gpu.errors import DamagedError
@@ -107,8 +107,7 @@ class Cubin:
         return tuple(sorted(symbol.name for symbol in self.symbols if not symbol.defined and symbol.space != "shared"))
 
 
-@dataclass(frozen=True)
-class _Section:
+class _Section(NamedTuple):
     name: str
     kind: int
     offset: int
@@ -138,20 +137,23 @@ class _File:
         return self.facts.setdefault(symbol, _Facts())
 
 
-def read(data: bytes, *, path: str = "cubin") -> Cubin:
-    """Reads a cubin. Raises DamagedError, naming `path`, for anything that is not one or is cut short."""
+def read(data: bytes, *, path: str = "cubin", resources: bool = True) -> Cubin:
+    """Reads a cubin: its symbols, and with `resources` what its kernels take, which is as much work again.
+
+    Raises DamagedError, naming `path`, for anything that is not one or is cut short.
+    """
     head = cubin.head(data)
     if isinstance(head, str):
         msg = f"{path}: {head}"
         raise DamagedError(msg)
     try:
-        return _read(_File(data=data, head=head, sections=_sections(data, head.sections)))
+        return _read(_File(data=data, head=head, sections=_sections(data, head.sections)), resources=resources)
     except (struct.error, IndexError, ValueError) as error:
         msg = f"{path}: not a cubin that reads: {error}"
         raise DamagedError(msg) from None
 
 
-def _read(file: _File) -> Cubin:
+def _read(file: _File, *, resources: bool) -> Cubin:
     names: list[str] = []
     symbols: list[Symbol] = []
     reserved = 0
@@ -161,7 +163,7 @@ def _read(file: _File) -> Cubin:
             reserved = entry[4] if name.endswith(".cap") else reserved or _RESERVED_SHARED
         elif symbol := _symbol(name, entry, file.sections):
             symbols.append(symbol)
-    for section in file.sections:
+    for section in file.sections if resources else ():
         if section.name.startswith(".nv.info"):
             _gather(file, section, names)
     banks = _banks(file.sections)
@@ -170,7 +172,7 @@ def _read(file: _File) -> Cubin:
         arch=file.head.arch or f"sm_{file.head.number}",
         relocatable=file.head.relocatable,
         symbols=tuple(symbols),
-        kernels=_kernels(file, kernels, banks=banks, reserved=reserved),
+        kernels=_kernels(file, kernels, banks=banks, reserved=reserved) if resources else (),
         constants=tuple(sorted(banks.get("", []))),
     )
 

@@ -84,7 +84,7 @@ def link_image(plan: Plan, objects: Mapping[str, Entry | None], *, provider: Pro
 
 def check_image(plan: Plan, data: bytes) -> None:
     """Raises LinkError, with what lacks and its source, unless the image holds every kernel and state variable of its plan, each once."""
-    read = elf.read(data, path=f"image of {plan.module}")
+    read = elf.read(data, path=f"image of {plan.module}", resources=False)
     kernels = Counter(symbol.name for symbol in read.symbols if symbol.kind == "kernel" and symbol.defined)
     variables = Counter(symbol.name for symbol in read.variables)
     for kernel in plan.kernels:
@@ -114,7 +114,7 @@ def _object(plan: Plan, part: Part, objects: Mapping[str, Entry | None]) -> _Obj
         if entry is None:
             msg = f"{_subject(part)} is missing or damaged"
             raise DamagedError(msg, hint="build again: it is made anew")
-        read = elf.read(entry.data, path=_subject(part))
+        read = elf.read(entry.data, path=_subject(part), resources=False)
         _check_arch(part, entry.data, target=Target(plan.arch, real=True))
         _check_object(part, read)
         _check_shared(part, read)
