@@ -57,8 +57,8 @@ class Stats:
 
     @property
     def did_nothing(self) -> bool:
-        """Whether no unit was due or verified, no image was made and nothing failed."""
-        return not (self.needed or self.verified or self.failed or self.linked)
+        """Whether no unit was due, verified or compiled to choose from, no image was made and nothing failed."""
+        return not (self.needed or self.candidates or self.verified or self.failed or self.linked)
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""
