@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from scons_gpu.errors import ToolError, ToolKilledError, ToolMissingError
+from scons_gpu.errors import GpuError, ToolKilledError, ToolMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -47,14 +47,14 @@ class Finished:
 def private_folder() -> Iterator[Path]:
     """A folder to run a tool in, gone afterwards: a failing tool leaves an older output as it was, so there must be none.
 
-    What the system refuses meanwhile (a full disk) becomes a ToolError that names the place.
+    What the system refuses meanwhile (a full disk) becomes a GpuError that names the place: no tool said anything of its input.
     """
     try:
         with tempfile.TemporaryDirectory(prefix="scons-gpu-") as folder:
             yield Path(folder)
     except OSError as error:
         msg = f"{error.filename or tempfile.gettempdir()}: {error.strerror or error}"
-        raise ToolError(msg, hint=f"tools run in {tempfile.gettempdir()}; TMPDIR names another place") from error
+        raise GpuError(msg, hint=f"tools run in {tempfile.gettempdir()}; TMPDIR names another place") from error
 
 
 def run(  # noqa: PLR0913 - one keyword for each thing that a tool may be given
