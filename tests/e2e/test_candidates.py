@@ -273,3 +273,13 @@ def test_an_edit_of_one_candidate_compiles_that_one(project: Project) -> None:
 def test_m8_candidates_are_named_in_the_order_of_declaration(project: Project) -> None:
     said = tuned(project, '[{"TIMES": 13}, {"TIMES": 512}, {"TIMES": 1}]').build("-j2").stderr
     assert said.index("TIMES=13 cannot") < said.index("TIMES=512 cannot")
+
+
+@pytest.mark.parametrize("link", ["image", "bundle"])
+def test_s2_a_kernel_with_candidates_has_no_other_of_its_name_in_the_module(project: Project, link: str) -> None:
+    candidates = '{"a": {"source": "a.ll", "values": [{"GPU_MAXRREGCOUNT": 16}, {}]}}'
+    module = f'env.GpuModule("net", ["a.ll", "b.ll"], GPU_LINK="{link}", candidates={candidates})'
+    project.write("SConstruct", f'env.GpuProgram("build/net", {module})\n')
+    project.write("a.ll", ll("a"))
+    project.write("b.ll", ll("a=2.0"))
+    assert "kernel a is defined differently in a.ll and in b.ll" in project.fail().output
