@@ -283,3 +283,20 @@ def test_s2_a_kernel_with_candidates_has_no_other_of_its_name_in_the_module(proj
     project.write("a.ll", ll("a"))
     project.write("b.ll", ll("a=2.0"))
     assert "kernel a is defined differently in a.ll and in b.ll" in project.fail().output
+
+
+def test_m5_a_helper_has_a_name_of_its_own(project: Project) -> None:
+    """Its files lie beside the modules': of two of one name, all owners would have the kernels of one."""
+    project.write(
+        "SConstruct",
+        """
+for name in ("one", "two"):
+    fills = env.GpuModule("fills", [f"{name}.ll"])
+    env.GpuModule(name, ["a.ll"], candidates={"a": [{"needs": "fill"}]}, helpers=[fills])
+env.GpuProgram("build/net", env.GpuModule("net", [], submodules=["one", "two"]))
+""",
+    )
+    project.write("a.ll", ll("a"))
+    project.write("one.ll", ll("fill=1.0"))
+    project.write("two.ll", ll("fill=2.0"))
+    assert "module fills is declared at SConstruct:5 and, as a helper, at SConstruct:5" in project.fail().output
