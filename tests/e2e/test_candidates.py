@@ -300,3 +300,54 @@ env.GpuProgram("build/net", env.GpuModule("net", [], submodules=["one", "two"]))
     project.write("one.ll", ll("fill=1.0"))
     project.write("two.ll", ll("fill=2.0"))
     assert "module fills is declared at SConstruct:5 and, as a helper, at SConstruct:5" in project.fail().output
+
+
+def test_m11_lowering_that_fails_is_the_failure_of_each_candidate_that_assembles_it(project: Project) -> None:
+    """Register limits differ, and the PTX that they would be of is one."""
+    inc = "llvm.nvvm.setmaxnreg.inc.sync.aligned.u32"
+    project.write(
+        "a.ll",
+        f"""{ll()}
+declare void @{inc}(i32 immarg)
+define ptx_kernel void @a() {{
+  call void @{inc}(i32 64)
+  ret void
+}}
+""",
+    )
+    values = '[{"GPU_MAXRREGCOUNT": 32}, {}]'
+    project.write("SConstruct", f'env.GpuProgram("build/net", env.GpuModule("net", ["a.ll"], candidates={{"a": {values}}}))\n')
+    first = project.fail().stderr
+    assert "none of its 2 candidates can be compiled" in first
+    assert first.count("needs sm_90a") == 2
+    assert [record["stage"] for record in project.last() if record["stage"] == "lower"] == ["lower"]
+    assert "none of its 2 candidates can be compiled" in project.fail().stderr
+    assert not project.done()["lower"]
+
+
+SLOW = 'case "$*" in *maxrregcount=40*) i=0; while [ $i -lt 2000000 ]; do i=$((i+1)); done;; esac'
+"""Some seconds of CPU time, of the process that has the limit."""
+
+
+@pytest.mark.parametrize("shared", ["with the first", "with another module"])
+def test_m11_a_unit_that_may_take_its_time_somewhere_may_take_it(
+    project: Project, toolchain: Toolchain, tmp_path: Path, shared: str
+) -> None:
+    assert toolchain.ptxas is not None
+    toolkit = Toolkit(toolchain, tmp_path / "toolkit")
+    toolkit.wrap("ptxas", Path(toolchain.ptxas.path), before=SLOW)
+    values = '[{"GPU_MAXRREGCOUNT": 40}, {"GPU_MAXRREGCOUNT": 40, "GPU_PTXASFLAGS": ""}]'
+    others = ""
+    if shared == "with another module":
+        values = '[{}, {"GPU_MAXRREGCOUNT": 40}]'
+        others = 'env.GpuModule("two", ["a.ll"], GPU_MAXRREGCOUNT=40)'
+    project.write(
+        "SConstruct",
+        f"""
+one = env.GpuModule("one", ["a.ll"], candidates={{"a": {values}}})
+env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[one, {others}]))
+""",
+    )
+    project.write("a.ll", ll("a"))
+    project.build("GPU_CANDIDATE_SECONDS=1", f"GPU_CUDA_PATH={toolkit.root}")
+    assert chosen(project, kernel="a")["failed"] == 0
