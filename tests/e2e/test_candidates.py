@@ -185,6 +185,13 @@ def test_m13_a_solution_that_fails_here_leaves_the_choice_to_the_others(project:
     assert "TIMES=512, which was measured, is passed over: it cannot be compiled" in chosen(project)["why"]
 
 
+def test_m12_what_a_failed_solution_leaves_to_the_others_is_compiled_once(project: Project) -> None:
+    """For two modules, by their choices and not by SCons; the images look up what was taken."""
+    tuning(project, {"TIMES": "512"})
+    tuned(project, names=("one", "two")).build("-j2", "GPU_TUNING=tuning.json")
+    assert project.compiled() == ["fill", "plain", "scale [TIMES=2]", "scale [TIMES=4]", "scale [TIMES=512]"]
+
+
 def test_m14_what_a_choice_asks_for_is_one_batch_more_for_all_modules(project: Project) -> None:
     """Helpers inherit nothing of who asks: here the module has a register limit, and the helpers' module another."""
     tuned(project, names=("one", "two"))
@@ -273,6 +280,13 @@ def test_an_edit_of_one_candidate_compiles_that_one(project: Project) -> None:
 def test_m8_candidates_are_named_in_the_order_of_declaration(project: Project) -> None:
     said = tuned(project, '[{"TIMES": 13}, {"TIMES": 512}, {"TIMES": 1}]').build("-j2").stderr
     assert said.index("TIMES=13 cannot") < said.index("TIMES=512 cannot")
+
+
+def test_m13_what_an_object_takes_is_known_where_twins_share_it(project: Project) -> None:
+    """Such an object does not bear the kernel's name."""
+    tuned(project, head='env["GPU_LINK"] = "bundle"\nenv["GPU_SHARE_TWINS"] = 1\n').build()
+    assert chosen(project)["candidate"] == "TIMES=2"
+    assert "unknown" not in chosen(project)["why"]
 
 
 @pytest.mark.parametrize("link", ["image", "bundle"])
