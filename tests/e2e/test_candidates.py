@@ -339,6 +339,31 @@ define ptx_kernel void @a() {{
     assert not project.done()["lower"]
 
 
+def test_m13_a_program_of_a_subfolder_with_a_variant(project: Project) -> None:
+    """A dump is asked for by its path from the top, and `-c` takes it away; a tuning file is called what it is called, wherever it is copied."""
+    tuning(project, {"GPU_MAXRREGCOUNT": "16"}, kernel="a")
+    project.path("sub").mkdir()
+    project.path("tuning.json").rename(project.path("sub/tuning.json"))
+    project.write("sub/a.ll", ll("a"))
+    project.write(
+        "sub/SConscript",
+        """
+Import("env")
+module = env.GpuModule("net", ["a.ll"], GPU_TUNING=["tuning.json"], candidates={"a": [{}, {"GPU_MAXRREGCOUNT": 16}]})
+env.GpuProgram("build/net", module)
+""",
+    )
+    project.write("SConstruct", 'SConscript("sub/SConscript", exports="env", variant_dir="out", duplicate=0)\n')
+    said = project.build("out/build/net.gpudump")
+    assert project.exists("out/build/net.gpudump")
+    assert "nothing to do" not in said.stdout
+    project.build()
+    told = project.manifest("out/build/net")["modules"]["net"]["kernels"]["a"]["archs"]["sm_90"]["chosen"]
+    assert (told["by"], told["file"]) == ("tuning", "sub/tuning.json")
+    project.build("-c")
+    assert not project.files("out/**/*")
+
+
 SLOW = 'case "$*" in *maxrregcount=40*) i=0; while [ $i -lt 2000000 ]; do i=$((i+1)); done;; esac'
 """Some seconds of CPU time, of the process that has the limit."""
 

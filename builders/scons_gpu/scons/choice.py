@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -259,8 +258,3 @@ def _options(lower: Mapping[str, Any] | None, assemble: Mapping[str, Any] | None
     if assemble:
         found |= {"maxrregcount": assemble["maxrregcount"], "ptxas_flags": list(assemble["flags"])}
     return found
-
-
-def shown(path: Path, top: str) -> str:
-    """A tuning file as messages and manifests name it: from the top."""
-    return os.path.relpath(path, top)
