@@ -390,3 +390,19 @@ env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[one, {others}])
     project.write("a.ll", ll("a"))
     project.build("GPU_CANDIDATE_SECONDS=1", f"GPU_CUDA_PATH={toolkit.root}")
     assert chosen(project, kernel="a")["failed"] == 0
+
+
+def test_m11_a_tool_that_was_killed_says_nothing_of_its_candidate(project: Project, toolchain: Toolchain, tmp_path: Path) -> None:
+    """As for want of memory: with another candidate in its place the build would be another one, also the next time."""
+    assert toolchain.ptxas is not None
+    toolkit = Toolkit(toolchain, tmp_path / "toolkit")
+    before = f'case "$*" in *maxrregcount=40*) [ -e {tmp_path}/memory ] || kill -9 $$;; esac'
+    toolkit.wrap("ptxas", Path(toolchain.ptxas.path), before=before)
+    values = '[{"GPU_MAXRREGCOUNT": 40}, {}]'
+    project.write("SConstruct", f'env.GpuProgram("build/net", env.GpuModule("net", ["a.ll"], candidates={{"a": {values}}}))\n')
+    project.write("a.ll", ll("a"))
+    said = project.fail(f"GPU_CUDA_PATH={toolkit.root}").stderr
+    assert "kernel a [GPU_MAXRREGCOUNT=40] of net/a.ll (sm_90): ptxas was killed by SIGKILL" in said
+    (tmp_path / "memory").touch()
+    project.build(f"GPU_CUDA_PATH={toolkit.root}")
+    assert chosen(project, "net", "a")["candidate"] == "GPU_MAXRREGCOUNT=40"

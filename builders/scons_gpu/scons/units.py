@@ -19,6 +19,7 @@ from scons_gpu.errors import (
     ToolKilledError,
     ToolMissingError,
     ToolSilentError,
+    ToolStoppedError,
     from_json,
 )
 from scons_gpu.scons import _internals
@@ -151,7 +152,7 @@ class Recipe:
         return None
 
     def keep_failure(self, key: tuple[tuple[str, str], ...], error: GpuError) -> None:
-        """What follows from the key is kept in the store; what the machine did (a killed tool) counts for this build."""
+        """What follows from the key is kept in the store; a crash, and what took too long, stay out of it."""
         path = self.failure_path(key)
         with self.workspace.session.lock:
             self.workspace.failures[path] = error
@@ -306,7 +307,7 @@ class MakingJob(UnitJob):
         try:
             return self.make()
         except (SourceError, RefusedError, MissingSymbolError, ToolError) as error:
-            if not self.may_fail or isinstance(error, ToolMissingError):
+            if not self.may_fail or isinstance(error, (ToolMissingError, ToolStoppedError)):
                 raise
             self.recipe.keep_failure(self.key(), error)
             return self._failed(error)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from scons_gpu.errors import GpuError, ToolKilledError, ToolMissingError
+from scons_gpu.errors import GpuError, ToolKilledError, ToolMissingError, ToolStoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -102,6 +102,10 @@ def run(  # noqa: PLR0913 - one keyword for each thing that a tool may be given
     )
 
 
+_FROM_OUTSIDE = {getattr(signal, name) for name in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)}
+"""Signals that no tool sends itself: somebody wants it gone, or there was no memory left."""
+
+
 def killed(tool: str, number: int, *, peak_kib: int = 0, arch: str = "", output: str = "") -> ToolKilledError:
     """The error for a tool that signal `number` ended; `peak_kib` is 0 where its memory is not known."""
     memory = f" at {peak_kib / 1024:.0f} MiB" if peak_kib else ""
@@ -110,7 +114,8 @@ def killed(tool: str, number: int, *, peak_kib: int = 0, arch: str = "", output:
     if number == signal.SIGXCPU:
         msg = f"{tool} took more CPU time than it may"
         hint = "GPU_CANDIDATE_SECONDS is what a candidate may take"
-    return ToolKilledError(msg, arch=arch, output=output, hint=hint)
+    kind = ToolStoppedError if number in _FROM_OUTSIDE else ToolKilledError
+    return kind(msg, arch=arch, output=output, hint=hint)
 
 
 def signal_of(number: int) -> str:
