@@ -362,6 +362,9 @@ env.GpuProgram("build/net", module)
     assert (told["by"], told["file"]) == ("tuning", "sub/tuning.json")
     project.build("-c")
     assert not project.files("out/**/*")
+    project.edit("sub/SConscript", 'GPU_TUNING=["tuning.json"], ', "")
+    project.build("GPU_TUNING=sub/tuning.json")  # from the top, as it is written there
+    assert project.manifest("out/build/net")["modules"]["net"]["kernels"]["a"]["archs"]["sm_90"]["chosen"]["by"] == "tuning"
 
 
 SLOW = 'case "$*" in *maxrregcount=40*) i=0; while [ $i -lt 2000000 ]; do i=$((i+1)); done;; esac'
