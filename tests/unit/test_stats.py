@@ -182,3 +182,8 @@ def test_a_build_of_candidates_alone_did_something() -> None:
     """As a dump asks for them, with no image."""
     found = stats([start(), action("lower", "u1", candidate="TILE=4"), end()])
     assert (found.candidates, found.needed, found.did_nothing) == (1, 0, False)
+
+
+def test_the_candidate_of_a_current_image_that_is_verified_is_no_other_one() -> None:
+    found = stats([start(), action("verify", "u1", "same", candidate="TILE=4"), end()])
+    assert (found.candidates, found.verified) == (0, 1)

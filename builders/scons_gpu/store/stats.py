@@ -116,7 +116,7 @@ def _unit(action: _Record) -> str:
 
 def _candidates(actions: list[_Record]) -> set[str]:
     """Units that stand for a candidate, whatever became of them."""
-    return {_unit(action) for action in actions if action.get("candidate")} - {""}
+    return {_unit(action) for action in actions if action.get("candidate") and action.get("stage") != "verify"} - {""}
 
 
 def _units(actions: list[_Record], *results: str) -> set[str]:
