@@ -9,6 +9,7 @@ import pytest
 
 from scons_gpu.errors import RefusedError
 from scons_gpu.plan import Part, Plan, PlannedCandidate, PlannedKernel, PlannedProblem, PlannedState, decided
+from scons_gpu.plan.candidates import short
 
 
 def part(name: str, digest: str, *, role: str = "unit", source: str = "own.cu", **more: Any) -> Part:
@@ -58,3 +59,17 @@ def test_a_table_that_two_modules_lower_differently_is_there_once() -> None:
     theirs = helper(part("fill", "d1", source="fill.cu", uses=("lut$1",)), replace(table, digest="d4", key=(("opt", "1"),)))
     made = decide([theirs], part("plain", "d5", uses=("lut$1",)), table)
     assert [each.digest for each in made.parts if each.role == "table"] == ["d3"]
+
+
+@pytest.mark.parametrize(
+    ("readable", "name"),
+    [
+        ("void gemm<64>(float const*)", "gemm<64>"),
+        ("(anonymous namespace)::k(float*)", "(anonymous namespace)::k"),
+        ("void ns::(anonymous namespace)::k<(int)3, a::b<c> >(float*)", "ns::(anonymous namespace)::k<(int)3, a::b<c> >"),
+        ("k(float (*)(int))", "k"),
+        ("k", "k"),
+    ],
+)
+def test_a_kernel_is_called_without_what_it_returns_and_takes(readable: str, name: str) -> None:
+    assert short(readable) == name

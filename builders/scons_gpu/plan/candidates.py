@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["Tuned", "Variant", "decided", "problems", "reached"]
 
 
+_ANONYMOUS = "(anonymous namespace)"
+
+
 @dataclass(frozen=True)
 class Variant:
     """One candidate: a source compiled with values of its own."""
@@ -56,7 +59,7 @@ def short(readable: str) -> str:
     """`void gemm<64>(float const*)` is called `gemm<64>`: without what it returns and takes."""
     depth = 0
     begin, end = 0, len(readable)
-    for place, letter in enumerate(readable):
+    for place, letter in enumerate(readable.replace(_ANONYMOUS, "." * len(_ANONYMOUS))):
         depth += {"<": 1, ">": -1}.get(letter, 0)
         if depth == 0 and letter == " ":
             begin = place + 1
