@@ -25,6 +25,7 @@ __all__ = [
     "ToolKilledError",
     "ToolMissingError",
     "ToolSilentError",
+    "ToolStoppedError",
     "UnsupportedArchError",
     "UsageError",
     "from_json",
@@ -188,6 +189,12 @@ class ToolKilledError(ToolError):
     """The tool was ended by a signal."""
 
     kind = "tool-killed"
+
+
+class ToolStoppedError(ToolKilledError):
+    """The tool was ended from outside, by a user or for want of memory: that says nothing of its input."""
+
+    kind = "tool-stopped"
 
 
 class ToolSilentError(ToolError):

@@ -185,6 +185,13 @@ def test_m13_a_solution_that_fails_here_leaves_the_choice_to_the_others(project:
     assert "TIMES=512, which was measured, is passed over: it cannot be compiled" in chosen(project)["why"]
 
 
+def test_m12_what_a_failed_solution_leaves_to_the_others_is_compiled_once(project: Project) -> None:
+    """For two modules, by their choices and not by SCons; the images look up what was taken."""
+    tuning(project, {"TIMES": "512"})
+    tuned(project, names=("one", "two")).build("-j2", "GPU_TUNING=tuning.json")
+    assert project.compiled() == ["fill", "plain", "scale [TIMES=2]", "scale [TIMES=4]", "scale [TIMES=512]"]
+
+
 def test_m14_what_a_choice_asks_for_is_one_batch_more_for_all_modules(project: Project) -> None:
     """Helpers inherit nothing of who asks: here the module has a register limit, and the helpers' module another."""
     tuned(project, names=("one", "two"))
@@ -273,3 +280,132 @@ def test_an_edit_of_one_candidate_compiles_that_one(project: Project) -> None:
 def test_m8_candidates_are_named_in_the_order_of_declaration(project: Project) -> None:
     said = tuned(project, '[{"TIMES": 13}, {"TIMES": 512}, {"TIMES": 1}]').build("-j2").stderr
     assert said.index("TIMES=13 cannot") < said.index("TIMES=512 cannot")
+
+
+def test_m13_what_an_object_takes_is_known_where_twins_share_it(project: Project) -> None:
+    """Such an object does not bear the kernel's name."""
+    tuned(project, head='env["GPU_LINK"] = "bundle"\nenv["GPU_SHARE_TWINS"] = 1\n').build()
+    assert chosen(project)["candidate"] == "TIMES=2"
+    assert "unknown" not in chosen(project)["why"]
+
+
+@pytest.mark.parametrize("link", ["image", "bundle"])
+def test_s2_a_kernel_with_candidates_has_no_other_of_its_name_in_the_module(project: Project, link: str) -> None:
+    candidates = '{"a": {"source": "a.ll", "values": [{"GPU_MAXRREGCOUNT": 16}, {}]}}'
+    module = f'env.GpuModule("net", ["a.ll", "b.ll"], GPU_LINK="{link}", candidates={candidates})'
+    project.write("SConstruct", f'env.GpuProgram("build/net", {module})\n')
+    project.write("a.ll", ll("a"))
+    project.write("b.ll", ll("a=2.0"))
+    assert "kernel a is defined differently in a.ll and in b.ll" in project.fail().output
+
+
+def test_m5_a_helper_has_a_name_of_its_own(project: Project) -> None:
+    """Its files lie beside the modules': of two of one name, all owners would have the kernels of one."""
+    project.write(
+        "SConstruct",
+        """
+for name in ("one", "two"):
+    fills = env.GpuModule("fills", [f"{name}.ll"])
+    env.GpuModule(name, ["a.ll"], candidates={"a": [{"needs": "fill"}]}, helpers=[fills])
+env.GpuProgram("build/net", env.GpuModule("net", [], submodules=["one", "two"]))
+""",
+    )
+    project.write("a.ll", ll("a"))
+    project.write("one.ll", ll("fill=1.0"))
+    project.write("two.ll", ll("fill=2.0"))
+    assert "module fills is declared at SConstruct:5 and, as a helper, at SConstruct:5" in project.fail().output
+
+
+def test_m11_lowering_that_fails_is_the_failure_of_each_candidate_that_assembles_it(project: Project) -> None:
+    """Register limits differ, and the PTX that they would be of is one."""
+    inc = "llvm.nvvm.setmaxnreg.inc.sync.aligned.u32"
+    project.write(
+        "a.ll",
+        f"""{ll()}
+declare void @{inc}(i32 immarg)
+define ptx_kernel void @a() {{
+  call void @{inc}(i32 64)
+  ret void
+}}
+""",
+    )
+    values = '[{"GPU_MAXRREGCOUNT": 32}, {}]'
+    project.write("SConstruct", f'env.GpuProgram("build/net", env.GpuModule("net", ["a.ll"], candidates={{"a": {values}}}))\n')
+    first = project.fail().stderr
+    assert "none of its 2 candidates can be compiled" in first
+    assert first.count("needs sm_90a") == 2
+    assert [record["stage"] for record in project.last() if record["stage"] == "lower"] == ["lower"]
+    assert "none of its 2 candidates can be compiled" in project.fail().stderr
+    assert not project.done()["lower"]
+
+
+def test_m13_a_program_of_a_subfolder_with_a_variant(project: Project) -> None:
+    """A dump is asked for by its path from the top, and `-c` takes it away; a tuning file is called what it is called, wherever it is copied."""
+    tuning(project, {"GPU_MAXRREGCOUNT": "16"}, kernel="a")
+    project.path("sub").mkdir()
+    project.path("tuning.json").rename(project.path("sub/tuning.json"))
+    project.write("sub/a.ll", ll("a"))
+    project.write(
+        "sub/SConscript",
+        """
+Import("env")
+module = env.GpuModule("net", ["a.ll"], GPU_TUNING=["tuning.json"], candidates={"a": [{}, {"GPU_MAXRREGCOUNT": 16}]})
+env.GpuProgram("build/net", module)
+""",
+    )
+    project.write("SConstruct", 'SConscript("sub/SConscript", exports="env", variant_dir="out", duplicate=0)\n')
+    said = project.build("out/build/net.gpudump")
+    assert project.exists("out/build/net.gpudump")
+    assert "nothing to do" not in said.stdout
+    project.build()
+    told = project.manifest("out/build/net")["modules"]["net"]["kernels"]["a"]["archs"]["sm_90"]["chosen"]
+    assert (told["by"], told["file"]) == ("tuning", "sub/tuning.json")
+    project.build("-c")
+    assert not project.files("out/**/*")
+    project.edit("sub/SConscript", 'GPU_TUNING=["tuning.json"], ', "")
+    project.build("GPU_TUNING=sub/tuning.json")  # from the top, as it is written there
+    assert project.manifest("out/build/net")["modules"]["net"]["kernels"]["a"]["archs"]["sm_90"]["chosen"]["by"] == "tuning"
+
+
+SLOW = 'case "$*" in *maxrregcount=40*) i=0; while [ $i -lt 2000000 ]; do i=$((i+1)); done;; esac'
+"""Some seconds of CPU time, of the process that has the limit."""
+
+
+@pytest.mark.parametrize("shared", ["with the first", "with another module"])
+def test_m11_a_unit_that_may_take_its_time_somewhere_may_take_it(
+    project: Project, toolchain: Toolchain, tmp_path: Path, shared: str
+) -> None:
+    assert toolchain.ptxas is not None
+    toolkit = Toolkit(toolchain, tmp_path / "toolkit")
+    toolkit.wrap("ptxas", Path(toolchain.ptxas.path), before=SLOW)
+    values = '[{"GPU_MAXRREGCOUNT": 40}, {"GPU_MAXRREGCOUNT": 40, "GPU_PTXASFLAGS": ""}]'
+    others = ""
+    if shared == "with another module":
+        values = '[{}, {"GPU_MAXRREGCOUNT": 40}]'
+        others = 'env.GpuModule("two", ["a.ll"], GPU_MAXRREGCOUNT=40)'
+    project.write(
+        "SConstruct",
+        f"""
+one = env.GpuModule("one", ["a.ll"], candidates={{"a": {values}}})
+env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[one, {others}]))
+""",
+    )
+    project.write("a.ll", ll("a"))
+    project.build("GPU_CANDIDATE_SECONDS=1", f"GPU_CUDA_PATH={toolkit.root}")
+    assert chosen(project, kernel="a")["failed"] == 0
+
+
+def test_m11_a_tool_that_was_killed_says_nothing_of_its_candidate(project: Project, toolchain: Toolchain, tmp_path: Path) -> None:
+    """As for want of memory: with another candidate in its place the build would be another one, also the next time."""
+    assert toolchain.ptxas is not None
+    toolkit = Toolkit(toolchain, tmp_path / "toolkit")
+    before = f'case "$*" in *maxrregcount=40*) [ -e {tmp_path}/memory ] || kill -9 $$;; esac'
+    toolkit.wrap("ptxas", Path(toolchain.ptxas.path), before=before)
+    values = '[{"GPU_MAXRREGCOUNT": 40}, {}]'
+    project.write("SConstruct", f'env.GpuProgram("build/net", env.GpuModule("net", ["a.ll"], candidates={{"a": {values}}}))\n')
+    project.write("a.ll", ll("a"))
+    said = project.fail(f"GPU_CUDA_PATH={toolkit.root}").stderr
+    assert "kernel a [GPU_MAXRREGCOUNT=40] of net/a.ll (sm_90): ptxas was killed by SIGKILL" in said
+    (tmp_path / "memory").touch()
+    project.build(f"GPU_CUDA_PATH={toolkit.root}")
+    assert chosen(project, "net", "a")["candidate"] == "GPU_MAXRREGCOUNT=40"

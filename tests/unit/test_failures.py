@@ -14,6 +14,7 @@ from scons_gpu.errors import (
     ToolError,
     ToolKilledError,
     ToolSilentError,
+    ToolStoppedError,
     UnsupportedArchError,
 )
 
@@ -116,9 +117,10 @@ def test_l10_the_newest_of_several_needs_decides() -> None:
 @pytest.mark.parametrize("code", [-9, 137])
 def test_l10_killed_by_a_signal_with_its_memory(code: int) -> None:
     error = classify(code, "ptxas fatal   : Ptx assembly aborted due to errors\n", tool="ptxas", arch="sm_90", peak_kib=3 << 20)
-    assert type(error) is ToolKilledError
+    assert type(error) is ToolStoppedError
     assert error.what == "ptxas was killed by SIGKILL at 3072 MiB"
     assert error.hint
+    assert type(classify(-11, "", tool="ptxas", arch="sm_90")) is ToolKilledError  # a crash is its input's
 
 
 def test_l10_killed_where_the_memory_is_not_known() -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import resource
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from scons_gpu.errors import ToolError, ToolMissingError
+from scons_gpu.errors import GpuError, ToolError, ToolMissingError
 from scons_gpu.toolchain.process import killed, private_folder, run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_status_streams_and_input() -> None:
@@ -70,5 +67,8 @@ def test_a_private_folder_is_gone_afterwards() -> None:
 
 
 def test_l13_a_full_disk_is_an_error() -> None:
-    with pytest.raises(ToolError, match="No space left on device"), private_folder(), open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123 - a device
-        full.write("x" * 100_000)
+    """No tool's word on its input: a candidate would be taken for one that cannot be compiled, for good."""
+    full = Path("/dev/full")
+    with pytest.raises(GpuError, match="No space left on device") as caught, private_folder():
+        full.write_text("x" * 100_000, encoding="utf-8")
+    assert not isinstance(caught.value, ToolError)

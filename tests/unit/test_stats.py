@@ -176,3 +176,14 @@ def test_needed_is_the_sum_of_its_parts(actions: list[dict[str, Any]], needed: l
     assert found.needed == found.compiled + found.reused + found.deferred
     assert min(parts(found)) >= 0
     assert found.reused <= len(needed)
+
+
+def test_a_build_of_candidates_alone_did_something() -> None:
+    """As a dump asks for them, with no image."""
+    found = stats([start(), action("lower", "u1", candidate="TILE=4"), end()])
+    assert (found.candidates, found.needed, found.did_nothing) == (1, 0, False)
+
+
+def test_the_candidate_of_a_current_image_that_is_verified_is_no_other_one() -> None:
+    found = stats([start(), action("verify", "u1", "same", candidate="TILE=4"), end()])
+    assert (found.candidates, found.verified) == (0, 1)

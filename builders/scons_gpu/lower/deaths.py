@@ -6,7 +6,7 @@ import re
 import signal
 from dataclasses import dataclass
 
-from scons_gpu.errors import GpuError, ToolError, ToolKilledError, UnsupportedArchError
+from scons_gpu.errors import GpuError, ToolError, ToolKilledError, ToolStoppedError, UnsupportedArchError
 from scons_gpu.lower.output import condense
 from scons_gpu.toolchain.process import killed
 
@@ -69,7 +69,7 @@ def death(*, code: int, said: str, peak_kib: int, arch: str) -> GpuError:
     if words and code in (1, -signal.SIGABRT):
         return _refusal(words["what"].strip(), words["function"] or "", said, arch)
     if code == 0:
-        return ToolKilledError("the LLVM worker was ended before it was done", arch=arch)
+        return ToolStoppedError("the LLVM worker was ended before it was done", arch=arch)
     if code < 0:
         return killed("the LLVM worker", -code, peak_kib=peak_kib, arch=arch, output=condense(said))
     return ToolKilledError(f"the LLVM worker ended with status {code}", arch=arch, output=condense(said))

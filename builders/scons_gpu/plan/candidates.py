@@ -9,7 +9,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from scons_gpu.errors import GpuError, MissingSymbolError, RefusedError, from_json
-from scons_gpu.plan.model import Part, Plan, PlannedCandidate, PlannedKernel, PlannedProblem
+from scons_gpu.plan.model import Part, Plan, PlannedCandidate, PlannedKernel, PlannedProblem, PlannedState
+from scons_gpu.split.readable import demangle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from scons_gpu.split.index import Index, Unit
 
 __all__ = ["Tuned", "Variant", "decided", "problems", "reached"]
+
+
+_ANONYMOUS = "(anonymous namespace)"
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def short(readable: str) -> str:
     """`void gemm<64>(float const*)` is called `gemm<64>`: without what it returns and takes."""
     depth = 0
     begin, end = 0, len(readable)
-    for place, letter in enumerate(readable):
+    for place, letter in enumerate(readable.replace(_ANONYMOUS, "." * len(_ANONYMOUS))):
         depth += {"<": 1, ">": -1}.get(letter, 0)
         if depth == 0 and letter == " ":
             begin = place + 1
@@ -153,7 +157,7 @@ def decided(
     """The plan that the image is made of. `chosen`: kernel → the candidate taken, what the manifest says of the choice, its origin.
 
     What candidates ask for comes from `helpers`: those kernels, with the state and tables that they use, and no others. Raises
-    RefusedError for a kernel that no helper module has, and for one that the module has itself.
+    RefusedError for a kernel that no helper module has, and for a kernel or a variable that the module has itself.
     """
     units = [part for part in plan.parts if part.role == "unit"]
     asked: dict[str, str] = {}
@@ -168,26 +172,49 @@ def decided(
     others = [part for part in plan.parts if part.role != "unit"]
     state = list(plan.state)
     taken = {kernel.symbol for part in units for kernel in part.kernels}
+    digests = {part.digest: part.key for part in (*units, *others)}
     for helper, its_state in list(_asked(asked, helpers, taken=taken, module=plan.module)):
-        (units if helper.role == "unit" else others).append(helper)
+        for each in its_state:
+            _check_twice(each, state, module=plan.module)
+        (units if helper.role == "unit" else others).append(_named_apart(helper, digests))
         state += its_state
     used = {symbol for part in (*units, *others) for symbol in part.uses}
-    kept = {part.digest: part for part in others if part.role == "state" or part.defines[0] in used}
+    # A table's name is made of its content, so two of one name, lowered by the options of two modules, are one.
+    tables = {part.defines[0]: part for part in reversed(others) if part.role == "table" and part.defines[0] in used}
+    kept = {part.digest: part for part in (*(part for part in others if part.role == "state"), *tables.values())}
     return replace(
         plan,
         parts=(
             *sorted({part.digest: part for part in units}.values(), key=lambda part: part.kernels[0].symbol),
             *sorted(kept.values(), key=lambda part: (part.role, part.defines, part.source)),
         ),
-        state=tuple(sorted({each.symbol: each for each in state}.values(), key=lambda each: each.symbol)),
+        state=tuple(sorted(state, key=lambda each: each.symbol)),
         problems=(),
     )
 
 
-def _asked(asked: Mapping[str, str], helpers: Iterable[Plan], *, taken: set[str], module: str) -> Iterable[tuple[Part, list[Any]]]:
+def _check_twice(new: PlannedState, state: Iterable[PlannedState], *, module: str) -> None:
+    """Two sources that define one variable, also a private one of equal content, have two: an image would have one of them."""
+    other = next((each for each in state if each.symbol == new.symbol), None)
+    if other is not None:
+        name = demangle(new.symbol.partition("$")[0])
+        msg = f"variable {name} is defined in {other.source} and in {new.source}, whose kernel the candidate that was chosen asks for"
+        raise RefusedError(msg, module=module, hint="give one of them another name, static or not: an image has one variable of a name")
+
+
+def _named_apart(helper: Part, digests: dict[str, Any]) -> Part:
+    """With another digest where a part of the image has the same one and is something else: a collision between two plans."""
+    name, count = helper.digest, 1
+    while digests.setdefault(name, helper.key) != helper.key:
+        count += 1
+        name = f"{helper.digest}.{count}"
+    return helper if name == helper.digest else replace(helper, digest=name)
+
+
+def _asked(asked: Mapping[str, str], helpers: Iterable[Plan], *, taken: set[str], module: str) -> Iterable[tuple[Part, list[PlannedState]]]:
     """The parts that hold these kernels, each with the state that it defines."""
     plans = list(helpers)
-    entered: set[str] = set()
+    entered: set[tuple[int, str]] = set()
     for name, user in sorted(asked.items()):
         found = [
             (plan, part)
@@ -206,8 +233,8 @@ def _asked(asked: Mapping[str, str], helpers: Iterable[Plan], *, taken: set[str]
             msg = f"the candidate that was chosen asks for {name}, and the module has a {min(clash)} of its own"
             raise RefusedError(msg, kernel=user, module=module, hint="rename one of them")
         for each in (part, *reached(part, owner)):
-            if each.digest not in entered:
-                entered.add(each.digest)
+            if (id(owner), each.digest) not in entered:
+                entered.add((id(owner), each.digest))
                 yield each, [state for state in owner.state if state.symbol in each.defines]
 
 

@@ -259,7 +259,11 @@ def _problems(draft: _Draft, tuned: Sequence[Tuned], indexes: Sequence[Index], *
             assemble=dict(variant.assemble) if variant.assemble else None,
         )
 
-    return problems(tuned, indexes, make=make, failed=lambda part: part.refused)
+    found = problems(tuned, indexes, make=make, failed=lambda part: part.refused)
+    for problem in found:
+        if other := draft.kernels.get(problem.kernel.symbol):
+            raise _clash(problem.kernel, problem.kernel.source, other.source)
+    return found
 
 
 def _kernel(kernel: Kernel, unit: Unit, source: str) -> PlannedKernel:
@@ -274,7 +278,7 @@ def _kernel(kernel: Kernel, unit: Unit, source: str) -> PlannedKernel:
     )
 
 
-def _clash(kernel: Kernel, first: str, second: str) -> RefusedError:
+def _clash(kernel: Kernel | PlannedKernel, first: str, second: str) -> RefusedError:
     return RefusedError(
         f"kernel {kernel.readable} is defined differently in {first} and in {second}",
         hint="an image has one kernel of a name: rename one, or put the sources into two modules",

@@ -75,6 +75,7 @@ __all__ = [
     "Job",
     "UnitFile",
     "builder",
+    "cleaning",
     "failed",
     "install",
     "looking",
@@ -572,9 +573,15 @@ def looking() -> bool:
     return any(getattr(options, name, False) for name in ("no_exec", "question", "clean", "help"))
 
 
-def wanted(*targets: str) -> bool:
-    """Whether the command line names one of these, an alias or a path."""
-    asked = [os.path.abspath(target) for target in SCons.Script.COMMAND_LINE_TARGETS]  # noqa: PTH100 - names of aliases too
+def cleaning() -> bool:
+    """Whether this run takes away what others made: `-c`."""
+    return bool(getattr(SCons.Script.Main.OptionsParser.values, "clean", False))
+
+
+def wanted(fs: Any, *targets: str) -> bool:
+    """Whether the command line names one of these, an alias or a path, which is seen from the top, whichever SConscript is being read."""
+    top = str(fs.Top.get_abspath())
+    asked = [os.path.normpath(os.path.join(top, target)) for target in SCons.Script.COMMAND_LINE_TARGETS]  # noqa: PTH118 - aliases too
     return any(target in SCons.Script.COMMAND_LINE_TARGETS or target in asked for target in targets)
 
 

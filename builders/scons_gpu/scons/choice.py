@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     import scons_gpu.plan as plans
     from scons_gpu.errors import GpuError
-    from scons_gpu.link import elf, image
+    from scons_gpu.link import elf, image, twins
     from scons_gpu.plan import Plan, PlannedCandidate, PlannedProblem
     from scons_gpu.scons.units import Recipe
     from scons_gpu.store.record import Resources
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from scons_gpu.tune.tuning import Tuning
 else:
     plans, elf, image = later("scons_gpu.plan"), later("scons_gpu.link.elf"), later("scons_gpu.link.image")
+    twins = later("scons_gpu.link.twins")
     choices, model, tunings = later("scons_gpu.tune.choose"), later("scons_gpu.tune.model"), later("scons_gpu.tune.tuning")
 
 __all__ = ["ChoiceJob", "Helper"]
@@ -175,7 +175,7 @@ class ChoiceJob(Linking):
         entry = None if self.recipe.kind == "ptx" else self.workspace.store.load(self.recipe.object_path(candidate.part))
         if entry is None:
             return model.Result(values=values, **launched)
-        symbol = planned.kernel.symbol
+        symbol = twins.ANONYMOUS if self.recipe.twin(candidate.part) else planned.kernel.symbol
         if wrong := _too_much_shared(entry.record.resources):
             return model.Result(values=values, failure=wrong)
         used = next((each for each in entry.record.resources if each.kernel == symbol), None)
@@ -193,12 +193,19 @@ class ChoiceJob(Linking):
 
     def compile_all(self, planned: PlannedProblem) -> None:
         """What a tuning file chose does not compile here: then the others are compiled after all, here and now."""
-        for number, candidate in enumerate(planned.candidates):
-            if candidate.part is None:
-                continue
-            for made in self.recipe.candidate(candidate.part, limited=number > 0):
-                for each in (*made.needs, made):
-                    each.attributes.gpu.run(each)
+        store, units = self.workspace.store, self.workspace.units
+        with self.workspace.late:  # another module may have the same problem
+            for number, candidate in enumerate(planned.candidates):
+                if candidate.part is None or store.check(self.recipe.result_path(candidate.part)):
+                    continue
+                known = set(units)
+                for made in self.recipe.candidate(candidate.part, limited=number > 0):
+                    for each in (*made.needs, made):
+                        job = each.attributes.gpu
+                        if not store.check(job.target):
+                            job.run(each)
+                        if job.target not in known:
+                            units.pop(job.target, None)  # SCons knows nothing of it: who looks it up would have it built once more
 
 
 def _problem(planned: PlannedProblem, arch: str) -> Problem:
@@ -251,8 +258,3 @@ def _options(lower: Mapping[str, Any] | None, assemble: Mapping[str, Any] | None
     if assemble:
         found |= {"maxrregcount": assemble["maxrregcount"], "ptxas_flags": list(assemble["flags"])}
     return found
-
-
-def shown(path: Path, top: str) -> str:
-    """A tuning file as messages and manifests name it: from the top."""
-    return os.path.relpath(path, top)

@@ -216,7 +216,18 @@ def reach(env: Any, root: object, declared: Mapping[str, Sequence[Module]]) -> t
         if other is not module:
             msg = f"module {module.name} is declared at {other.place} and at {module.place}"
             raise UsageError(msg, hint="names are unique in a program: rename one")
+    _check_helpers(order)
     return tuple(order.values())
+
+
+def _check_helpers(modules: Mapping[str, Module]) -> None:
+    """Helpers have their folder beside the program's modules, so their names are of the same kind."""
+    known = dict(modules)
+    for helper in (helper for module in modules.values() for helper in module.helpers):
+        other = known.setdefault(helper.name, helper)
+        if other is not helper:
+            msg = f"module {helper.name} is declared at {other.place} and, as a helper, at {helper.place}"
+            raise UsageError(msg, hint="names are unique in a program, those of helpers too: rename one")
 
 
 def _shortly(thing: object) -> str:

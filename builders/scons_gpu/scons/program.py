@@ -14,7 +14,7 @@ from scons_gpu.errors import GpuError, UsageError
 from scons_gpu.lower import options as lowering
 from scons_gpu.scons import _internals
 from scons_gpu.scons.images import BundleJob, ImageJob, ManifestJob, ModuleNode, PackJob, PtxJob
-from scons_gpu.scons.modules import reach
+from scons_gpu.scons.modules import name_below_top, reach
 from scons_gpu.scons.steps import CudaJob, IrJob, PlanJob, SplitJob, note_looking, options_text, read_index
 from scons_gpu.scons.units import Recipe
 from scons_gpu.split import INDEX_FORMAT
@@ -236,12 +236,11 @@ class Chain:
 
     def choice(self, target: Target, path: Path, *, undecided: Any, recipe: Recipe, ptx: bool) -> Any:
         """Candidates to plan."""
-        from scons_gpu.scons.choice import ChoiceJob, Helper, shown  # noqa: PLC0415 - most modules have none
+        from scons_gpu.scons.choice import ChoiceJob, Helper  # noqa: PLC0415 - most modules have none
 
-        top = str(self.env.fs.Top.get_abspath())
         helpers = [(self.helper(module), module) for module in self.module.helpers]
         plans = [(chain.plan(target, ptx=ptx), module) for chain, module in helpers]
-        tuning = [(shown(Path(node.get_abspath()), top), Path(node.rfile().get_abspath())) for node in self.settings.tuning]
+        tuning = [(name_below_top(node, self.env), Path(node.rfile().get_abspath())) for node in self.settings.tuning]
         tools = {"llvm": self.tools.llvm.partition(" ")[0], "ptxas": self.tools.ptxas.version if self.tools.ptxas else ""}
         job = ChoiceJob(
             **self.common(target, self.module.name, path),
@@ -265,7 +264,12 @@ class Chain:
         """The way of a module of helper kernels to a plan, for images of this one's kind."""
         folder = module.name if module.settings.link == self.settings.link else f"{module.name}.{self.settings.link}"
         settings = dataclasses.replace(module.settings, link=self.settings.link)
-        return dataclasses.replace(self, module=dataclasses.replace(module, settings=settings), folder=self.folder.with_name(folder))
+        return dataclasses.replace(
+            self,
+            module=dataclasses.replace(module, settings=settings),
+            folder=self.folder.with_name(folder),
+            tools=self.session.toolchain(module.settings, self.workspace.facts),
+        )
 
     def recipe(self, target: Target, options: lowering.LowerOptions, splits: Sequence[SplitJob], *, ptx: bool) -> Recipe:
         """How the units of one architecture are made."""
@@ -393,7 +397,8 @@ def declare_program(env: Any, session: Session, stem: str, root: Module) -> list
 def _dump(env: Any, session: Session, workspace: Workspace, root: Module, base: Path) -> list[Any]:
     """The program's dump, where somebody wants one: it holds all candidates, those that a tuning file makes needless too."""
     choices, path = workspace.choices.get(str(base), []), base.with_name(f"{base.name}.gpudump")
-    if not choices or not (root.settings.dump or _internals.wanted("gpu-dump", str(path))):
+    left = _internals.cleaning() and path.exists()  # by a build that was asked for it
+    if not choices or not (root.settings.dump or left or _internals.wanted(env.fs, "gpu-dump", str(path))):
         return []
     from scons_gpu.scons.dump import DumpJob  # noqa: PLC0415 - the rare build
 
@@ -407,6 +412,8 @@ def _dump(env: Any, session: Session, workspace: Workspace, root: Module, base: 
     )
     node = _image(env, path, [node for _, node in choices], job)
     env.Alias("gpu-dump", node)
+    if left:
+        env.Clean(str(base.with_name(f"{base.name}.json")), node)
     return [node] if root.settings.dump else []
 
 

@@ -167,7 +167,7 @@ def read(
         cuda_path=_path(env, get("GPU_CUDA_PATH")),
         cuda_headers=_path(env, get("GPU_CUDA_HEADERS")),
         store=_stores(env, get("GPU_STORE")),
-        tuning=tuple(env.arg2nodes(_files(env, get("GPU_TUNING")), env.fs.File)),
+        tuning=tuple(env.arg2nodes(_tuning(env, arguments, overrides), env.fs.File)),
         candidate_seconds=_seconds("GPU_CANDIDATE_SECONDS", get),
         dump=_flag("GPU_DUMP", get),
     )
@@ -244,6 +244,14 @@ def _seconds(name: str, get: Any) -> float | None:
         msg = f"{name}={value} is not a number of seconds above 0"
         raise UsageError(msg)
     return seconds
+
+
+def _tuning(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> list[Any]:
+    """What the command line names is seen from the top, where it was written, whichever SConscript is being read."""
+    files = _files(env, _getter(env, arguments, overrides)("GPU_TUNING"))
+    if "GPU_TUNING" in overrides or "GPU_TUNING" not in arguments:
+        return files
+    return [file if file.startswith(("/", "#")) else f"#{file}" for file in files]
 
 
 def _files(env: Any, value: Any) -> list[Any]:

@@ -19,6 +19,7 @@ from scons_gpu.errors import (
     ToolKilledError,
     ToolMissingError,
     ToolSilentError,
+    ToolStoppedError,
     from_json,
 )
 from scons_gpu.scons import _internals
@@ -130,38 +131,43 @@ class Recipe:
         """Like `missing`, for a part that may fail without failing the build: whether it did, `failure` tells afterwards."""
         if self.failure(part) is not None:
             return []
-        nodes = self.missing(part)
-        for node in nodes:
-            for job in (node.attributes.gpu, *(need.attributes.gpu for need in node.needs)):
-                if isinstance(job, MakingJob):
-                    job.may_fail, job.limited = True, limited
+        nodes = self._missing(part)
+        for job in _making(nodes):
+            job.limited = limited and (job.limited or not job.asked)
+            job.may_fail = job.asked = True
         return nodes
 
-    def failure_path(self, part: Part) -> Path:
-        """Where it is kept that the part cannot be made."""
-        key = part.key if self.kind == "ptx" else self.object_fields(part)
+    def failure_path(self, key: tuple[tuple[str, str], ...]) -> Path:
+        """Where it is kept that what this key is of, PTX or an object, cannot be made."""
         return self.workspace.store.claim("failure", digest.fields(dict(key)), key, suffix=".failure")
 
     def failure(self, part: Part) -> GpuError | None:
         """Why the part cannot be made, where a candidate's node found that out, in this build or an earlier one."""
-        path = self.failure_path(part)
-        if path in self.workspace.failures:
-            return self.workspace.failures[path]
-        entry = self.workspace.store.load(path)
-        return from_json(json.loads(entry.data)) if entry else None
+        for key in (part.key,) if self.kind == "ptx" else (part.key, self.object_fields(part)):
+            path = self.failure_path(key)
+            if path in self.workspace.failures:
+                return self.workspace.failures[path]
+            if (entry := self.workspace.store.load(path)) is not None:
+                return from_json(json.loads(entry.data))
+        return None
 
-    def keep_failure(self, part: Part, error: GpuError) -> None:
-        """What follows from the part and its key is kept in the store; what the machine did (a killed tool) counts for this build."""
-        path = self.failure_path(part)
+    def keep_failure(self, key: tuple[tuple[str, str], ...], error: GpuError) -> None:
+        """What follows from the key is kept in the store; a crash, and what took too long, stay out of it."""
+        path = self.failure_path(key)
         with self.workspace.session.lock:
             self.workspace.failures[path] = error
         if not isinstance(error, (ToolKilledError, ToolSilentError)):
             data = json.dumps(error.to_json(), sort_keys=True).encode()
-            key = part.key if self.kind == "ptx" else self.object_fields(part)
             self.workspace.store.save(path, data, records.make(data, key=key))
 
     def missing(self, part: Part) -> list[Any]:
         """The nodes that make what the store lacks of this part; none where it is all there, or what verifies that."""
+        nodes = self._missing(part)
+        for job in _making(nodes):
+            job.limited, job.asked = False, True
+        return nodes
+
+    def _missing(self, part: Part) -> list[Any]:
         if self.kind == "ptx":
             return self._lowered(part)
         path = self.object_path(part)
@@ -289,19 +295,21 @@ class MakingJob(UnitJob):
     may_fail: bool = False
     """Then who needs the unit after all says why it is not there."""
     limited: bool = False
-    """Whether it may take only so many seconds: every candidate of a kernel but the first."""
+    """Whether it may take only so many seconds: it is a candidate's, nowhere a kernel's first one, and no module has it otherwise."""
+    asked: bool = False
+    """Whether anybody said so yet."""
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """Makes the file, or keeps why it cannot be made."""
         failures = self.workspace.failures
-        if failures and (known := failures.get(self.recipe.failure_path(self.part))) is not None:
+        if failures and (known := failures.get(self.recipe.failure_path(self.part.key))) is not None:
             return self._failed(known)  # lowering failed, and assembling is asked next
         try:
             return self.make()
         except (SourceError, RefusedError, MissingSymbolError, ToolError) as error:
-            if not self.may_fail or isinstance(error, ToolMissingError):
+            if not self.may_fail or isinstance(error, (ToolMissingError, ToolStoppedError)):
                 raise
-            self.recipe.keep_failure(self.part, error)
+            self.recipe.keep_failure(self.key(), error)
             return self._failed(error)
 
     def _failed(self, error: GpuError) -> Outcome:
@@ -310,12 +318,22 @@ class MakingJob(UnitJob):
         return Outcome(result="refused", output=str(self.explain(error)))
 
     @abstractmethod
+    def key(self) -> tuple[tuple[str, str], ...]:
+        """All that shapes the file."""
+
+    @abstractmethod
     def make(self) -> Outcome:
         """Makes the file. Raises GpuError."""
 
     def limit(self) -> float | None:
         """CPU seconds that it may take."""
         return self.recipe.seconds if self.limited else None
+
+
+def _making(nodes: Sequence[Any]) -> list[MakingJob]:
+    """The jobs of these nodes, and of those that they need, which make what the store lacks."""
+    jobs = [each.attributes.gpu for node in nodes for each in (node, *node.needs)]
+    return [job for job in jobs if isinstance(job, MakingJob)]
 
 
 @dataclass(kw_only=True)
@@ -328,6 +346,10 @@ class LowerJob(MakingJob):
         """By hand."""
         renames = [f"--rename={old}={new}" for old, new in self.part.renames]
         return self.gpu("lower", self.part.slice, "--arch", self.arch, *lowering(self.recipe.lower_options(self.part)), *renames)
+
+    def key(self) -> tuple[tuple[str, str], ...]:
+        """The PTX's: what is lowered once may be assembled with several options."""
+        return self.part.key
 
     def make(self) -> Outcome:
         """In a worker; a slice that the store lost is made again, and then lowered."""
@@ -351,6 +373,10 @@ class AssembleJob(MakingJob):
         whole = ["--whole"] if self.recipe.kind == "whole" else []
         whole += ["--anonymous"] if self.recipe.twin(self.part) else []
         return self.gpu("assemble", str(self.ptx), "--arch", self.arch, *whole, *assembling(self.recipe.assemble_options(self.part)))
+
+    def key(self) -> tuple[tuple[str, str], ...]:
+        """The object's."""
+        return self.recipe.object_fields(self.part)
 
     def make(self) -> Outcome:
         """A process of the assembler's."""

@@ -57,8 +57,8 @@ class Stats:
 
     @property
     def did_nothing(self) -> bool:
-        """Whether no unit was due or verified, no image was made and nothing failed."""
-        return not (self.needed or self.verified or self.failed or self.linked)
+        """Whether no unit was due, verified or compiled to choose from, no image was made and nothing failed."""
+        return not (self.needed or self.candidates or self.verified or self.failed or self.linked)
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""
@@ -116,7 +116,7 @@ def _unit(action: _Record) -> str:
 
 def _candidates(actions: list[_Record]) -> set[str]:
     """Units that stand for a candidate, whatever became of them."""
-    return {_unit(action) for action in actions if action.get("candidate")} - {""}
+    return {_unit(action) for action in actions if action.get("candidate") and action.get("stage") != "verify"} - {""}
 
 
 def _units(actions: list[_Record], *results: str) -> set[str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from scons_gpu.errors import ToolError, ToolKilledError, ToolMissingError
+from scons_gpu.errors import GpuError, ToolKilledError, ToolMissingError, ToolStoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -47,14 +47,14 @@ class Finished:
 def private_folder() -> Iterator[Path]:
     """A folder to run a tool in, gone afterwards: a failing tool leaves an older output as it was, so there must be none.
 
-    What the system refuses meanwhile (a full disk) becomes a ToolError that names the place.
+    What the system refuses meanwhile (a full disk) becomes a GpuError that names the place: no tool said anything of its input.
     """
     try:
         with tempfile.TemporaryDirectory(prefix="scons-gpu-") as folder:
             yield Path(folder)
     except OSError as error:
         msg = f"{error.filename or tempfile.gettempdir()}: {error.strerror or error}"
-        raise ToolError(msg, hint=f"tools run in {tempfile.gettempdir()}; TMPDIR names another place") from error
+        raise GpuError(msg, hint=f"tools run in {tempfile.gettempdir()}; TMPDIR names another place") from error
 
 
 def run(  # noqa: PLR0913 - one keyword for each thing that a tool may be given
@@ -102,6 +102,10 @@ def run(  # noqa: PLR0913 - one keyword for each thing that a tool may be given
     )
 
 
+_FROM_OUTSIDE = {getattr(signal, name) for name in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)}
+"""Signals that no tool sends itself: somebody wants it gone, or there was no memory left."""
+
+
 def killed(tool: str, number: int, *, peak_kib: int = 0, arch: str = "", output: str = "") -> ToolKilledError:
     """The error for a tool that signal `number` ended; `peak_kib` is 0 where its memory is not known."""
     memory = f" at {peak_kib / 1024:.0f} MiB" if peak_kib else ""
@@ -110,7 +114,8 @@ def killed(tool: str, number: int, *, peak_kib: int = 0, arch: str = "", output:
     if number == signal.SIGXCPU:
         msg = f"{tool} took more CPU time than it may"
         hint = "GPU_CANDIDATE_SECONDS is what a candidate may take"
-    return ToolKilledError(msg, arch=arch, output=output, hint=hint)
+    kind = ToolStoppedError if number in _FROM_OUTSIDE else ToolKilledError
+    return kind(msg, arch=arch, output=output, hint=hint)
 
 
 def signal_of(number: int) -> str:
