@@ -96,7 +96,7 @@ def test_m11_every_candidate_is_compiled_and_one_is_taken(project: Project) -> N
 
 
 def test_m11_a_failure_is_a_result_that_is_kept(project: Project) -> None:
-    tuned(project, '[{"TIMES": 4}, {"TIMES": 13}, {"TIMES": 4, "GPU_PTXASFLAGS": "--no-such-option"}]').build()
+    tuned(project, '[{"TIMES": 4}, {"TIMES": 13}, {"TIMES": 512}]', head='env["GPU_LINK"] = "bundle"\n').build()
     refused = [record for record in project.last() if record["result"] == "refused"]
     assert sorted(record["stage"] for record in refused) == ["assemble", "source"]
     assert chosen(project)["by"] == "only"
@@ -104,6 +104,15 @@ def test_m11_a_failure_is_a_result_that_is_kept(project: Project) -> None:
     project.build()
     assert [record["stage"] for record in project.last() if record["result"] == "refused"] == []
     assert project.done()["choose"] == 1
+
+
+def test_m11_words_of_a_tool_that_nobody_knows_are_not_kept(project: Project) -> None:
+    """They may tell of the machine: out of memory, for one. They count for one choice."""
+    tuned(project, '[{"TIMES": 4}, {"TIMES": 4, "GPU_PTXASFLAGS": "--no-such-option"}]').build()
+    assert chosen(project)["by"] == "only"
+    project.edit("fill.cu", "= 0", "= 1")
+    project.build()
+    assert [record["stage"] for record in project.last() if record["result"] == "refused"] == ["assemble"]
 
 
 def test_m11_the_program_fails_where_all_candidates_do_and_says_why_for_each(project: Project) -> None:

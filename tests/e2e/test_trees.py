@@ -118,7 +118,7 @@ def test_m9_candidates_in_a_variant_folder(project: Project, folder: str) -> Non
     project.write(
         "src/k.cu",
         "#ifndef TIMES\n#define TIMES 1\n#endif\n"
-         'extern "C" __global__ void k(float* data) { for (int i = 0; i < TIMES; ++i) data[i] = i; }\n',
+        'extern "C" __global__ void k(float* data) { for (int i = 0; i < TIMES; ++i) data[i] = i; }\n',
     )
     project.write("src/o.ll", ll("o"))
     place = f"{folder or 'src'}/net"

@@ -261,6 +261,8 @@ def test_m12_the_winner_is_known_before_anything_is_compiled() -> None:
 
 # Determinism.
 
+FILLING = (32, 64, 128, 255)
+"""Registers that fill an SM to different parts."""
 figure = st.one_of(st.none(), st.integers(0, 3))
 
 
@@ -268,7 +270,7 @@ figure = st.one_of(st.none(), st.integers(0, 3))
 def test_the_order_of_declaration_decides_among_equals_alone(figures: list[tuple[int | None, int | None, int | None]]) -> None:
     """The winner's figures do not depend on the order; among those that have them, the first one wins."""
     many = [
-        result(number, spill_bytes=spills, registers=None if blocks is None else 32 + 64 * blocks, instructions=count)
+        result(number, spill_bytes=spills, registers=None if blocks is None else FILLING[blocks], instructions=count)
         for number, (spills, blocks, count) in enumerate(figures)
     ]
     taken = {figures[tile(chosen(*order))] for order in itertools.permutations(many)}

@@ -156,7 +156,7 @@ class ChoiceJob(Linking):
         if known is not None and any(result.failure for result in results if result.values == known.values):
             self.compile_all(planned)
             results = [self.result(planned, candidate) for candidate in planned.candidates]
-        asked = (problem, tuple(results), tuple(self.tuning))
+        asked = (problem, tuple(results), tuple(self.tuning), tuple(sorted(self.tools.items())))
         with self.workspace.session.lock:
             first = asked not in self.workspace.decisions
             if first:

@@ -398,6 +398,9 @@ def _dump(env: Any, session: Session, workspace: Workspace, root: Module, base: 
     """The program's dump, where somebody wants one: it holds all candidates, those that a tuning file makes needless too."""
     choices, path = workspace.choices.get(str(base), []), base.with_name(f"{base.name}.gpudump")
     left = _internals.cleaning() and path.exists()  # by a build that was asked for it
+    if not choices and _internals.wanted(env.fs, "gpu-dump"):
+        session.warn(f"{base.name}: no kernel of the program has candidates, so there is nothing to dump")
+        env.Alias("gpu-dump", [])
     if not choices or not (root.settings.dump or left or _internals.wanted(env.fs, "gpu-dump", str(path))):
         return []
     from scons_gpu.scons.dump import DumpJob  # noqa: PLC0415 - the rare build

@@ -152,11 +152,11 @@ class Recipe:
         return None
 
     def keep_failure(self, key: tuple[tuple[str, str], ...], error: GpuError) -> None:
-        """What follows from the key is kept in the store; a crash, and what took too long, stay out of it."""
+        """What follows from the key is kept in the store. A crash, what took too long, and words that no table knows stay out of it."""
         path = self.failure_path(key)
         with self.workspace.session.lock:
             self.workspace.failures[path] = error
-        if not isinstance(error, (ToolKilledError, ToolSilentError)):
+        if type(error) is not ToolError and not isinstance(error, (ToolKilledError, ToolSilentError)):
             data = json.dumps(error.to_json(), sort_keys=True).encode()
             self.workspace.store.save(path, data, records.make(data, key=key))
 
