@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import scons_gpu.plan as plans
     from scons_gpu.errors import GpuError
-    from scons_gpu.link import elf, image
+    from scons_gpu.link import elf, image, twins
     from scons_gpu.plan import Plan, PlannedCandidate, PlannedProblem
     from scons_gpu.scons.units import Recipe
     from scons_gpu.store.record import Resources
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from scons_gpu.tune.tuning import Tuning
 else:
     plans, elf, image = later("scons_gpu.plan"), later("scons_gpu.link.elf"), later("scons_gpu.link.image")
+    twins = later("scons_gpu.link.twins")
     choices, model, tunings = later("scons_gpu.tune.choose"), later("scons_gpu.tune.model"), later("scons_gpu.tune.tuning")
 
 __all__ = ["ChoiceJob", "Helper"]
@@ -175,7 +176,7 @@ class ChoiceJob(Linking):
         entry = None if self.recipe.kind == "ptx" else self.workspace.store.load(self.recipe.object_path(candidate.part))
         if entry is None:
             return model.Result(values=values, **launched)
-        symbol = planned.kernel.symbol
+        symbol = twins.ANONYMOUS if self.recipe.twin(candidate.part) else planned.kernel.symbol
         if wrong := _too_much_shared(entry.record.resources):
             return model.Result(values=values, failure=wrong)
         used = next((each for each in entry.record.resources if each.kernel == symbol), None)

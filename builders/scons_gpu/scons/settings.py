@@ -167,7 +167,7 @@ def read(
         cuda_path=_path(env, get("GPU_CUDA_PATH")),
         cuda_headers=_path(env, get("GPU_CUDA_HEADERS")),
         store=_stores(env, get("GPU_STORE")),
-        tuning=tuple(env.arg2nodes(_files(env, get("GPU_TUNING")), env.fs.File)),
+        tuning=_tuning(env, get("GPU_TUNING")),
         candidate_seconds=_seconds("GPU_CANDIDATE_SECONDS", get),
         dump=_flag("GPU_DUMP", get),
     )
@@ -244,6 +244,14 @@ def _seconds(name: str, get: Any) -> float | None:
         msg = f"{name}={value} is not a number of seconds above 0"
         raise UsageError(msg)
     return seconds
+
+
+def _tuning(env: Any, value: Any) -> tuple[Any, ...]:
+    try:
+        return tuple(env.arg2nodes(_files(env, value), env.fs.File))
+    except TypeError as error:  # SCons' word for a folder where a file is wanted
+        msg = f"GPU_TUNING: {error}"
+        raise UsageError(msg, hint="it names files that scons-gpu bench writes") from None
 
 
 def _files(env: Any, value: Any) -> list[Any]:
