@@ -130,12 +130,23 @@ class Recipe:
         """Like `missing`, for a part that may fail without failing the build: whether it did, `failure` tells afterwards."""
         if self.failure(part) is not None:
             return []
-        nodes = self.missing(part)
-        for node in nodes:
-            for job in (node.attributes.gpu, *(need.attributes.gpu for need in node.needs)):
-                if isinstance(job, MakingJob):
-                    job.may_fail, job.limited = True, limited
+        nodes = self._made(part)
+        for job in _jobs(nodes):
+            job.may_fail, job.limited = True, limited and job.limited is not False
         return nodes
+
+    def unlimited(self, part: Part) -> None:
+        """Makes a part here and now that a limit of candidates ended, for somebody who has none."""
+        path, workspace = self.failure_path(part), self.workspace
+        with workspace.making:
+            if path not in workspace.cut:
+                return
+            workspace.cut.discard(path)
+            for place in (path, self.ptx_path(part), self.result_path(part)):
+                workspace.failures.pop(place, None)
+            for node in self.missing(part):
+                for each in (*node.needs, node):
+                    each.attributes.gpu.run(each)
 
     def failure_path(self, part: Part) -> Path:
         """Where it is kept that the part cannot be made."""
@@ -162,6 +173,12 @@ class Recipe:
 
     def missing(self, part: Part) -> list[Any]:
         """The nodes that make what the store lacks of this part; none where it is all there, or what verifies that."""
+        nodes = self._made(part)
+        for job in _jobs(nodes):
+            job.limited = False
+        return nodes
+
+    def _made(self, part: Part) -> list[Any]:
         if self.kind == "ptx":
             return self._lowered(part)
         path = self.object_path(part)
@@ -258,6 +275,12 @@ class Recipe:
         return assemble(text, target=self.target, options=dataclasses.replace(self.assemble_options(part), seconds=seconds))
 
 
+def _jobs(nodes: Sequence[Any]) -> list[MakingJob]:
+    """The jobs that make units, of these nodes and of what they need."""
+    jobs = [each.attributes.gpu for node in nodes for each in (node, *node.needs)]
+    return [job for job in jobs if isinstance(job, MakingJob)]
+
+
 @dataclass(kw_only=True)
 class UnitJob(Step):
     """What lowering and assembling have in common."""
@@ -288,13 +311,12 @@ class MakingJob(UnitJob):
 
     may_fail: bool = False
     """Then who needs the unit after all says why it is not there."""
-    limited: bool = False
-    """Whether it may take only so many seconds: every candidate of a kernel but the first."""
+    limited: bool | None = None
+    """Whether it may take only so many seconds: where nobody wants it but as a candidate that is not its kernel's first."""
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """Makes the file, or keeps why it cannot be made."""
-        failures = self.workspace.failures
-        if failures and (known := failures.get(self.recipe.failure_path(self.part))) is not None:
+        if self.workspace.failures and (known := self.known()) is not None:
             return self._failed(known)  # lowering failed, and assembling is asked next
         try:
             return self.make()
@@ -302,7 +324,15 @@ class MakingJob(UnitJob):
             if not self.may_fail or isinstance(error, ToolMissingError):
                 raise
             self.recipe.keep_failure(self.part, error)
+            with self.workspace.session.lock:
+                self.workspace.failures[self.target] = error
+                if self.limited and isinstance(error, ToolKilledError):
+                    self.workspace.cut |= {self.target, self.recipe.failure_path(self.part)}
             return self._failed(error)
+
+    def known(self) -> GpuError | None:
+        """Why it cannot be made, as this run found out before."""
+        return self.workspace.failures.get(self.recipe.failure_path(self.part))
 
     def _failed(self, error: GpuError) -> Outcome:
         if not self.may_fail:
@@ -351,6 +381,15 @@ class AssembleJob(MakingJob):
         whole = ["--whole"] if self.recipe.kind == "whole" else []
         whole += ["--anonymous"] if self.recipe.twin(self.part) else []
         return self.gpu("assemble", str(self.ptx), "--arch", self.arch, *whole, *assembling(self.recipe.assemble_options(self.part)))
+
+    def known(self) -> GpuError | None:
+        """Where it is the PTX that cannot be made, all that are made of it fail alike."""
+        workspace, known = self.workspace, super().known()
+        if known is None and (known := workspace.failures.get(self.ptx)) is not None:
+            self.recipe.keep_failure(self.part, known)
+            if self.ptx in workspace.cut:
+                workspace.cut.add(self.recipe.failure_path(self.part))
+        return known
 
     def make(self) -> Outcome:
         """A process of the assembler's."""
