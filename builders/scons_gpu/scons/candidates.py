@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from scons_gpu.errors import UsageError
 from scons_gpu.tune.launch import read_launch
+from scons_gpu.tune.model import pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from scons_gpu.scons.modules import Source
     from scons_gpu.scons.settings import Settings
+    from scons_gpu.tune.model import Pairs
 
 __all__ = ["Candidate", "Candidates", "read"]
 
@@ -72,11 +74,11 @@ def read(  # noqa: PLR0913 - what a module is made of
     for pattern, said in given.items():
         at = f"module {module}: candidates of {pattern}"
         long = dict(said) if hasattr(said, "items") else {"values": said}
-        if strange := sorted(set(long) - set(_LONG)):
+        if strange := sorted(map(str, set(long) - set(_LONG))):
             msg = f"{at}: {strange[0]} means nothing"
             raise UsageError(msg, hint=f"they take {', '.join(_LONG)}; a plain list is the values")
         source = _source(long.get("source", ""), sources, at=at)
-        keys = {str(name): str(value) for name, value in sorted(dict(long.get("keys") or {}).items())}
+        keys = dict(_pairs(long.get("keys") or {}, at=f"{at}: keys"))
         sets = long.get("values")
         if not isinstance(sets, (list, tuple)) or not sets or not all(hasattr(each, "items") for each in sets):
             msg = f"{at}: values are a list of dictionaries, one for each candidate"
@@ -111,24 +113,39 @@ def _candidate(  # noqa: PLR0913 - what a candidate is made of
     resettle: Callable[[Mapping[str, Any]], Settings],
     refront: Callable[[Source, Mapping[str, Any]], Any],
 ) -> Candidate:
-    needs = values.pop("needs", ())
-    needs = (needs,) if isinstance(needs, str) else tuple(str(name) for name in needs)
-    variables = {name: value for name, value in values.items() if str(name).startswith("GPU_")}
+    needs = _needs(values.pop("needs", ()), at=at)
+    spelled = _pairs({name: _spelled(value) if isinstance(value, (list, tuple)) else value for name, value in values.items()}, at=at)
+    variables = {name: value for name, value in values.items() if name.startswith("GPU_")}
     if strange := sorted(set(variables) - set(OPTIONS)):
         msg = f"{at}: {strange[0]} cannot be set for a candidate"
         raise UsageError(msg, hint=f"candidates take {', '.join(OPTIONS)}, and defines of any other name")
-    defines = {str(name): value for name, value in values.items() if name not in variables}
+    defines = {name: value for name, value in values.items() if name not in variables}
     if defines and not source.name.endswith(".cu"):
         msg = f"{at}: {min(defines)} is a define, and {source.name} is not compiled by a front end"
         raise UsageError(msg, hint=f"candidates of IR take {', '.join(OPTIONS)}")
-    spelled = {str(name): "" if value is None else _spelled(value) for name, value in values.items()}
     return Candidate(
-        values=dict(sorted(spelled.items())),
+        values=dict(spelled),
         source=_variant(source, defines, variables, refront),
         settings=resettle(variables) if variables else own,
         needs=needs,
         launch=_launch(launch, values, at=at),
     )
+
+
+def _pairs(given: Any, *, at: str) -> Pairs:
+    """Names and values in the form that is compared. What has no such form is told before anything is built."""
+    if not hasattr(given, "items"):
+        msg = f"{at}: {given!r} is no dictionary"
+        raise UsageError(msg, hint='as in {"n": 4096}')
+    return pairs(given, what=at)
+
+
+def _needs(given: Any, *, at: str) -> tuple[str, ...]:
+    names = (given,) if isinstance(given, str) else given
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        msg = f"{at}: needs {given!r} are no names of kernels"
+        raise UsageError(msg, hint='as in "needs": ["fill"]')
+    return tuple(names)
 
 
 def _spelled(value: Any) -> str:

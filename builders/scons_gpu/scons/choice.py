@@ -151,6 +151,8 @@ class ChoiceJob(Linking):
     def decide(self, planned: PlannedProblem, tuning: Sequence[Tuning]) -> tuple[Decision, list[Result], bool]:
         """One problem, and whether it was decided now: the same one with the same candidates is decided once in a build."""
         problem = _problem(planned, self.arch)
+        if (first_part := planned.candidates[0].part) is not None:
+            self.recipe.unlimited(first_part)
         results = [self.result(planned, candidate) for candidate in planned.candidates]
         known = choices.known(problem, tuning, candidates=_compiled(planned))
         if known is not None and any(result.failure for result in results if result.values == known.values):

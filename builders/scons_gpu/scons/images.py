@@ -78,6 +78,9 @@ class Linking(Step):
         for part in plan.parts:
             path = recipe.result_path(part)
             entry = store.load(path)
+            if entry is None:
+                recipe.unlimited(part)
+                entry = store.load(path)
             if entry is None and (failure := recipe.failure(part)) is not None:
                 raise failure.at(kernel=part.readable, source=part.source)
             if entry is None:

@@ -52,7 +52,9 @@ class Workspace:
     owners: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """Digest → modules that name it, in this run."""
     failures: dict[Path, GpuError] = field(default_factory=dict)
-    """Why candidates could not be made in this run, by where that is kept."""
+    """Why candidates could not be made in this run, by where that is kept, and by the file that is not there."""
+    cut: set[Path] = field(default_factory=set)
+    """Those of them that only a limit of time ended: who has none makes them after all."""
     decisions: dict[Any, Any] = field(default_factory=dict)
     """What was decided in this run: the same problem with the same candidates is decided once."""
     choices: dict[str, list[tuple[Any, Any]]] = field(default_factory=lambda: defaultdict(list))

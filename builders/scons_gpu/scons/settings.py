@@ -167,7 +167,7 @@ def read(
         cuda_path=_path(env, get("GPU_CUDA_PATH")),
         cuda_headers=_path(env, get("GPU_CUDA_HEADERS")),
         store=_stores(env, get("GPU_STORE")),
-        tuning=tuple(env.arg2nodes(_tuning(env, arguments, overrides), env.fs.File)),
+        tuning=_tuning(env, arguments, overrides),
         candidate_seconds=_seconds("GPU_CANDIDATE_SECONDS", get),
         dump=_flag("GPU_DUMP", get),
     )
@@ -246,12 +246,16 @@ def _seconds(name: str, get: Any) -> float | None:
     return seconds
 
 
-def _tuning(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> list[Any]:
+def _tuning(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> tuple[Any, ...]:
     """What the command line names is seen from the top, where it was written, whichever SConscript is being read."""
     files = _files(env, _getter(env, arguments, overrides)("GPU_TUNING"))
-    if "GPU_TUNING" in overrides or "GPU_TUNING" not in arguments:
-        return files
-    return [file if file.startswith(("/", "#")) else f"#{file}" for file in files]
+    if "GPU_TUNING" in arguments and "GPU_TUNING" not in overrides:
+        files = [file if file.startswith(("/", "#")) else f"#{file}" for file in files]
+    try:
+        return tuple(env.arg2nodes(files, env.fs.File))
+    except TypeError as error:  # SCons' word for a folder where a file is wanted
+        msg = f"GPU_TUNING: {error}"
+        raise UsageError(msg, hint="it names files that scons-gpu bench writes") from None
 
 
 def _files(env: Any, value: Any) -> list[Any]:
@@ -269,7 +273,7 @@ def _choice(name: str, get: Any) -> str:
 
 def _words(env: Any, value: Any) -> tuple[str, ...]:
     """Flags, from a string as the shell would split it or a list. Files of flags are read here: an edit of one edits the flags."""
-    words = [str(word) for word in env.subst_list(env.Split(value) if isinstance(value, str) else list(value or ()))[0]]
+    words = [str(word) for word in env.subst_list(env.Split(value) if isinstance(value, str) else env.Flatten([value or ()]))[0]]
     flags: list[str] = []
     while words:
         word = words.pop(0)

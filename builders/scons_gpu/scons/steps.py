@@ -250,7 +250,7 @@ class CudaJob(FromSource):
         )
         own = {str(node.sources[0].rfile().get_path()), str(node.sources[0].rfile().get_abspath())}
         read = [path for path in compiled.dependencies if path not in own]
-        asked = asked_for([str(node.sources[0].rfile().get_path()), *read], top=self.top)
+        asked = (*asked_for([str(node.sources[0].rfile().get_path()), *read], top=self.top), *compiled.missing)
         write_atomic(self.depfile, "".join(f"{line}\n" for line in (*read, *(f"?{name}" for name in asked))))
         result = "refused" if compiled.failed else "built"
         return Outcome(output=compiled.output, cpu=compiled.cpu, peak_kib=compiled.peak_kib, result=result)

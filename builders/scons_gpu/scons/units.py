@@ -133,9 +133,27 @@ class Recipe:
             return []
         nodes = self._missing(part)
         for job in _making(nodes):
-            job.limited = limited and (job.limited or not job.asked)
-            job.may_fail = job.asked = True
+            job.may_fail, job.limited = True, limited and job.limited is not False
         return nodes
+
+    def unlimited(self, part: Part) -> None:
+        """Makes a part here and now that a limit of candidates ended, for somebody who has none."""
+        workspace = self.workspace
+        with workspace.late:
+            paths = {self.failure_path(key) for key in self.keys(part)} & workspace.cut
+            if not paths:
+                return
+            workspace.cut -= paths
+            for path in paths:
+                workspace.failures.pop(path, None)
+            for node in self.missing(part):
+                for each in (*node.needs, node):
+                    if not workspace.store.check(each.attributes.gpu.target):
+                        each.attributes.gpu.run(each)
+
+    def keys(self, part: Part) -> list[tuple[tuple[str, str], ...]]:
+        """Of its PTX, and of its object where it has one."""
+        return [part.key] if self.kind == "ptx" else [part.key, self.object_fields(part)]
 
     def failure_path(self, key: tuple[tuple[str, str], ...]) -> Path:
         """Where it is kept that what this key is of, PTX or an object, cannot be made."""
@@ -164,7 +182,7 @@ class Recipe:
         """The nodes that make what the store lacks of this part; none where it is all there, or what verifies that."""
         nodes = self._missing(part)
         for job in _making(nodes):
-            job.limited, job.asked = False, True
+            job.limited = False
         return nodes
 
     def _missing(self, part: Part) -> list[Any]:
@@ -294,10 +312,8 @@ class MakingJob(UnitJob):
 
     may_fail: bool = False
     """Then who needs the unit after all says why it is not there."""
-    limited: bool = False
-    """Whether it may take only so many seconds: it is a candidate's, nowhere a kernel's first one, and no module has it otherwise."""
-    asked: bool = False
-    """Whether anybody said so yet."""
+    limited: bool | None = None
+    """Whether it may take only so many seconds: where nobody wants it but as a candidate that is not its kernel's first."""
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """Makes the file, or keeps why it cannot be made."""
@@ -310,6 +326,8 @@ class MakingJob(UnitJob):
             if not self.may_fail or isinstance(error, (ToolMissingError, ToolStoppedError)):
                 raise
             self.recipe.keep_failure(self.key(), error)
+            if self.limited and isinstance(error, ToolKilledError):
+                self.workspace.cut.add(self.recipe.failure_path(self.key()))
             return self._failed(error)
 
     def _failed(self, error: GpuError) -> Outcome:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from scons_gpu.errors import SourceError, ToolMissingError, ToolSilentError
 from scons_gpu.source import failed
 from scons_gpu.source.depfile import read_depfile
-from scons_gpu.source.diagnostics import classify, warnings_of
+from scons_gpu.source.diagnostics import classify, missing_headers, warnings_of
 from scons_gpu.source.stamps import moved, stamps
 from scons_gpu.store.files import write_atomic
 from scons_gpu.toolchain.process import private_folder, run
@@ -51,6 +51,7 @@ class Compiled:
     cpu: float = 0.0  # seconds
     peak_kib: int = 0  # 0 where it cannot be told
     failed: bool = False  # a tolerant compilation that clang refused
+    missing: tuple[str, ...] = ()  # headers that it looked for in vain then
 
 
 def command(  # noqa: PLR0913 - one keyword for each thing that decides
@@ -169,17 +170,24 @@ def _compile(  # noqa: PLR0913 - one keyword for each thing that decides
         argv = command(clang, source, target=target, options=options, headers=headers, output=str(private), depfile=str(depfile), top=top)
         done = run(argv, cwd=top, environ=_environ())
         failure = classify(done, source=source, target=target) if done.status != 0 else None
-        if failure and not (tolerant and isinstance(failure, SourceError) and depfile.is_file()):
+        if failure and not (tolerant and isinstance(failure, SourceError)):
+            raise failure
+        if failure and not depfile.is_file():  # clang takes it away where a header is missing
+            run([*argv, "-M", "-MG"], cwd=top, environ=_environ())
+        if failure and not depfile.is_file():
             raise failure
         if not failure and (not private.is_file() or not private.stat().st_size):
             msg = "clang said that it succeeded and made nothing"
             raise ToolSilentError(msg, source=source, arch=target.name, output=done.output)
         dependencies = read_depfile(depfile.read_text(errors="surrogateescape"), top=top)
+        if failure:  # with -MG, names of files that are not there stand there too
+            dependencies = tuple(path for path in dependencies if Path(top, path).is_file())
         write_atomic(output, failed.to_ir(failure) if failure else _renamed(private.read_bytes(), _seen_from_top(source, top)))
     own = _from_top(source, top)
     others = tuple(path for path in dependencies if path != own)
     output_ = "" if failure else warnings_of(done.stderr)
-    return Compiled(dependencies=others, output=output_, cpu=done.cpu, peak_kib=done.peak_kib, failed=failure is not None)
+    looked_for = missing_headers(done.output) if failure else ()
+    return Compiled(dependencies=others, output=output_, cpu=done.cpu, peak_kib=done.peak_kib, failed=bool(failure), missing=looked_for)
 
 
 def _seen_from_top(source: str, top: str) -> str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.process import Finished
 
-__all__ = ["classify", "warnings_of"]
+__all__ = ["classify", "missing_headers", "warnings_of"]
 
 _SUMMARY = re.compile(r"^\d+ (?:warning|error)s?(?: and \d+ errors?)? generated(?: when compiling for [\w.]+)?\.$")
 _MISSING = re.compile(r"fatal error: '([^']+)' file not found")
@@ -108,6 +108,11 @@ def _needed(features: str) -> str:
     """From clang's `sm_90|sm_90a,(ptx80|...)`: the least architecture of the list."""
     numbers = sorted(int(number) for number in re.findall(r"sm_(\d+)", features))
     return f"it needs sm_{numbers[0]} or newer" if numbers else f"it needs {features}"
+
+
+def missing_headers(said: str) -> tuple[str, ...]:
+    """The headers that are not found, as the source spells them."""
+    return tuple(dict.fromkeys(_MISSING.findall(said)))
 
 
 def warnings_of(said: str) -> str:
