@@ -362,23 +362,3 @@ def test_r5_a_tuning_build_that_is_killed_is_finished_by_the_next(tmp_path: Path
     made = {name: data for name, data in killed.files("build/**/*").items() if "/.tmp-" not in name}  # what was being written
     assert made == whole.files("build/**/*")
     killed.idle("gpu-dump", ".")
-
-
-@pytest.mark.parametrize("chain", [True, False], ids=["chain", "root"])
-def test_two_hundred_modules(project: Project, chain: bool) -> None:  # noqa: FBT001 - pytest gives it
-    project.write(
-        "SConstruct",
-        f"""
-modules = []
-for number in range(200):
-    modules.append(env.GpuModule(f"m{{number}}", [f"m{{number}}.ll"], submodules=modules[-1:] if {chain} else []))
-env.GpuProgram("build/net", env.GpuModule("net", [], submodules=modules))
-""",
-    )
-    for number in range(200):
-        project.write(f"m{number}.ll", ll(f"k={number % 4}.5"))
-    project.build("-j2")
-    assert project.compiled() == ["k"] * 4
-    counts = project.stats()
-    assert (counts["references"], counts["unique"], counts["compiled"], counts["reused"], counts["linked"]) == (200, 4, 4, 0, 200)
-    assert project.run("-q").returncode == 0
