@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 __all__ = [
+    "LLVM_ERRORS",
     "AllFailedError",
     "DamagedError",
     "DiffersError",
@@ -29,7 +30,11 @@ __all__ = [
     "UnsupportedArchError",
     "UsageError",
     "from_json",
+    "llvm_words",
 ]
+
+LLVM_ERRORS = (RuntimeError, UnicodeDecodeError)
+"""What llvmlite raises where LLVM refuses something. The second: LLVM cuts the line that it shows by bytes, in the middle of a letter."""
 
 _CONTEXT = ("kernel", "module", "source", "arch", "output", "hint")
 
@@ -214,3 +219,8 @@ def _kinds(base: type[GpuError]) -> list[type[GpuError]]:
 
 
 _BY_KIND: dict[str, type[GpuError]] = {cls.kind: cls for cls in _kinds(GpuError)}
+
+
+def llvm_words(error: Exception) -> str:
+    """What LLVM said, of one of `LLVM_ERRORS`."""
+    return error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,14 @@ from hypothesis import strategies as st
 
 from scons_gpu import errors
 from scons_gpu.errors import GpuError, RegisterError, SourceError, ToolError, UsageError, from_json
+from scons_gpu.lower.llvm import lower
+from scons_gpu.lower.options import LowerOptions
+from scons_gpu.source.ir import read_ir
+from scons_gpu.split import split
+from scons_gpu.toolchain.arch import parse
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CLASSES = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, GpuError)]
 PARTS = ("kernel", "module", "source", "arch", "output", "hint")
@@ -75,3 +84,22 @@ def test_an_unknown_kind_is_still_an_error() -> None:
 def test_providers_may_pass_on_by_class() -> None:
     assert issubclass(RegisterError, ToolError)
     assert not issubclass(SourceError, ToolError)
+
+
+LAYOUT_OF_BYTES = 'target datalayout = "e-\u00e9i64:64"\ntarget triple = "nvptx64-nvidia-cuda"\n'
+"""LLVM names the first byte of a letter, which is no text."""
+
+
+def test_what_llvm_cuts_in_the_middle_of_a_letter_is_told(tmp_path: Path) -> None:
+    (target,) = parse("sm_90")
+    path = tmp_path / "a.ll"
+    path.write_text(LAYOUT_OF_BYTES, encoding="utf-8")
+    for read in (
+        lambda: split(LAYOUT_OF_BYTES, source="a.ll", target=target, form="apart", put=lambda text: text),
+        lambda: read_ir(path, target=target),
+        lambda: lower(LAYOUT_OF_BYTES, target=target, options=LowerOptions(ptx=78)),
+    ):
+        with pytest.raises(SourceError) as caught:
+            read()
+        assert "unknown specifier" in str(caught.value)
+        assert "\u00e9i64" in str(caught.value)

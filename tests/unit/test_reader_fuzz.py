@@ -104,6 +104,8 @@ PIECES = [
 def mutate(text: str, chance: random.Random) -> str:
     """One to four edits, by character, by line or by token."""
     for _ in range(chance.randint(1, 4)):
+        if not text:
+            break
         lines = text.split("\n")
         first, second = sorted(chance.randrange(len(text)) for _ in range(2))
         kind = chance.randrange(7)

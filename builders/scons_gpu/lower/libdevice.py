@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scons_gpu.errors import GpuError, ToolError
+from scons_gpu.errors import LLVM_ERRORS, GpuError, ToolError, llvm_words
 from scons_gpu.store.files import write_atomic
 
 if TYPE_CHECKING:
@@ -147,6 +147,6 @@ def _printed(data: bytes, path: str) -> str:
         try:
             with binding.parse_bitcode(data, context) as module:
                 return _SOURCE_LOCATION.sub("", str(module))
-        except RuntimeError as error:
+        except LLVM_ERRORS as error:
             msg = f"{path}: LLVM does not read this libdevice"
-            raise ToolError(msg, output=str(error)) from None
+            raise ToolError(msg, output=llvm_words(error)) from None

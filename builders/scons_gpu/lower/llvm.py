@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from llvmlite import binding
 
-from scons_gpu.errors import GpuError, MissingSymbolError, SourceError, ToolError
+from scons_gpu.errors import LLVM_ERRORS, GpuError, MissingSymbolError, SourceError, ToolError, llvm_words
 from scons_gpu.lower import libdevice as device
 
 if TYPE_CHECKING:
@@ -114,17 +114,17 @@ def _head(machine: Any) -> str:  # noqa: ANN401 - llvmlite has no types
 def _parse(text: str, context: Any) -> Any:  # noqa: ANN401 - llvmlite has no types
     try:
         return binding.parse_assembly(text, context)
-    except RuntimeError as error:
+    except LLVM_ERRORS as error:
         msg = "the slice is not IR that LLVM reads"
-        raise SourceError(msg, output=str(error)) from None
+        raise SourceError(msg, output=llvm_words(error)) from None
 
 
 def _verify(module: Any) -> None:  # noqa: ANN401 - llvmlite has no types
     try:
         module.verify()
-    except RuntimeError as error:
+    except LLVM_ERRORS as error:
         msg = "the slice does not verify"
-        raise SourceError(msg, output=str(error)) from None
+        raise SourceError(msg, output=llvm_words(error)) from None
 
 
 def _prepared(text: str, options: LowerOptions) -> str:
@@ -243,9 +243,9 @@ def _optimise(module: Any, machine: Any, level: int) -> None:  # noqa: ANN401 - 
 def _emit(module: Any, machine: Any) -> str:  # noqa: ANN401 - llvmlite has no types
     try:
         return _numbered(machine.emit_assembly(module))
-    except RuntimeError as error:
+    except LLVM_ERRORS as error:
         msg = "LLVM does not lower this unit"
-        raise ToolError(msg, output=str(error)) from None
+        raise ToolError(msg, output=llvm_words(error)) from None
 
 
 def _numbered(text: str) -> str:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scons_gpu.errors import SourceError
+from scons_gpu.errors import LLVM_ERRORS, SourceError, llvm_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,8 +62,8 @@ def read_ir(path: Path, *, target: Target) -> tuple[str, str]:
         text = "" if bitcode else _decoded(data, path)
         try:
             module = binding.parse_bitcode(data, context) if bitcode else binding.parse_assembly(text, context)
-        except RuntimeError as error:
-            raise _unreadable(str(error), path=path, text=text, reader=binding.llvm_version_info[0]) from None
+        except LLVM_ERRORS as error:
+            raise _unreadable(llvm_words(error), path=path, text=text, reader=binding.llvm_version_info[0]) from None
         with module:
             if _is_empty(module):
                 module.triple = module.triple or TRIPLE
@@ -71,8 +71,8 @@ def read_ir(path: Path, *, target: Target) -> tuple[str, str]:
             module.data_layout = _layout(module.data_layout, path=path, target=target)
             try:
                 module.verify()
-            except RuntimeError as error:
-                raise _unverified(str(error), path=path, text=text) from None
+            except LLVM_ERRORS as error:
+                raise _unverified(llvm_words(error), path=path, text=text) from None
             printed = str(module)
     return printed, said.text.replace("<string>", str(path))
 

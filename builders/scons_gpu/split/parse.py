@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from scons_gpu.errors import SourceError
+from scons_gpu.errors import LLVM_ERRORS, SourceError, llvm_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,14 +53,14 @@ def parse(text: str, *, source: str, known: Known = "") -> Printed:
         raise SourceError(msg, source=source)
     try:
         module = llvm.parse_assembly(text, llvm.create_context())
-    except RuntimeError as error:
-        raise _refusal(str(error), source=source) from None
+    except LLVM_ERRORS as error:
+        raise _refusal(llvm_words(error), source=source) from None
     with module:  # closed before its context whatever happens: the other order crashes, and a traceback keeps both alive
         try:
             if not known:
                 module.verify()
-        except RuntimeError as error:
-            raise _refusal(str(error), source=source) from None
+        except LLVM_ERRORS as error:
+            raise _refusal(llvm_words(error), source=source) from None
         layout, triple = _target(module, source=source)
         printed = text if known == "printed" else str(module)
         renamed = _separate(module, printed)
