@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,11 +23,13 @@ from scons_gpu.store.files import write_atomic
 from scons_gpu.toolchain.process import private_folder, run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from scons_gpu.errors import GpuError
     from scons_gpu.source.options import ClangOptions
     from scons_gpu.source.stamps import Stamp
     from scons_gpu.toolchain.arch import Target
+    from scons_gpu.toolchain.process import Finished
     from scons_gpu.toolchain.tools import Tool
 
 __all__ = ["Compiled", "command", "compile_cuda"]
@@ -141,10 +143,11 @@ def compile_cuda(  # noqa: PLR0913 - one keyword for each thing that decides
     if not (Path(top) / source).is_file():
         msg = "there is no such file"
         raise SourceError(msg, source=source)
+    compilation = _Compilation(clang, source, target=target, options=options, headers=headers, output=output, top=top, tolerant=tolerant)
     known: Mapping[str, Stamp] = {}
     for _ in range(_TRIES):
         begun = time.time_ns()
-        compiled = _compile(clang, source, target=target, options=options, headers=headers, output=output, top=top, tolerant=tolerant)
+        compiled = compilation.once()
         before, known = known, stamps((_from_top(source, top), *compiled.dependencies), top=top)
         moving = moved(known, before, begun=begun)
         if not moving:
@@ -154,40 +157,59 @@ def compile_cuda(  # noqa: PLR0913 - one keyword for each thing that decides
     raise SourceError(msg, source=source, arch=target.name, hint="build again when it is left alone")
 
 
-def _compile(  # noqa: PLR0913 - one keyword for each thing that decides
-    clang: Tool,
-    source: str,
-    *,
-    target: Target,
-    options: ClangOptions,
-    headers: str,
-    output: Path,
-    top: str,
-    tolerant: bool,
-) -> Compiled:
-    with private_folder() as folder:
-        private, depfile = folder / "out.ll", folder / "out.d"
-        argv = command(clang, source, target=target, options=options, headers=headers, output=str(private), depfile=str(depfile), top=top)
-        done = run(argv, cwd=top, environ=_environ())
-        failure = classify(done, source=source, target=target) if done.status != 0 else None
-        if failure and not (tolerant and isinstance(failure, SourceError)):
+@dataclass(frozen=True)
+class _Compilation:
+    """What `compile_cuda` was asked for."""
+
+    clang: Tool
+    source: str
+    _: KW_ONLY
+    target: Target
+    options: ClangOptions
+    headers: str
+    output: Path
+    top: str
+    tolerant: bool
+
+    def once(self) -> Compiled:
+        """One run of clang, whatever changes meanwhile."""
+        with private_folder() as folder:
+            private, depfile = folder / "out.ll", folder / "out.d"
+            argv = command(
+                self.clang,
+                self.source,
+                target=self.target,
+                options=self.options,
+                headers=self.headers,
+                output=str(private),
+                depfile=str(depfile),
+                top=self.top,
+            )
+            done = run(argv, cwd=self.top, environ=_environ())
+            if done.status != 0:
+                return self._refused(classify(done, source=self.source, target=self.target), done, argv=argv, depfile=depfile)
+            if not private.is_file() or not private.stat().st_size:
+                msg = "clang said that it succeeded and made nothing"
+                raise ToolSilentError(msg, source=self.source, arch=self.target.name, output=done.output)
+            write_atomic(self.output, _renamed(private.read_bytes(), _seen_from_top(self.source, self.top)))
+            return Compiled(self._read(depfile), output=warnings_of(done.stderr), cpu=done.cpu, peak_kib=done.peak_kib)
+
+    def _refused(self, failure: GpuError, done: Finished, *, argv: Sequence[str], depfile: Path) -> Compiled:
+        """What clang refused: the failure in place of IR, for who wants that. Clang takes the depfile away where a header is missing."""
+        if not self.tolerant or not isinstance(failure, SourceError):
             raise failure
-        if failure and not depfile.is_file():  # clang takes it away where a header is missing
-            run([*argv, "-M", "-MG"], cwd=top, environ=_environ())
-        if failure and not depfile.is_file():
+        if not depfile.is_file():
+            run([*argv, "-M", "-MG"], cwd=self.top, environ=_environ())
+        if not depfile.is_file():
             raise failure
-        if not failure and (not private.is_file() or not private.stat().st_size):
-            msg = "clang said that it succeeded and made nothing"
-            raise ToolSilentError(msg, source=source, arch=target.name, output=done.output)
-        dependencies = read_depfile(depfile.read_text(errors="surrogateescape"), top=top)
-        if failure:  # with -MG, names of files that are not there stand there too
-            dependencies = tuple(path for path in dependencies if Path(top, path).is_file())
-        write_atomic(output, failed.to_ir(failure) if failure else _renamed(private.read_bytes(), _seen_from_top(source, top)))
-    own = _from_top(source, top)
-    others = tuple(path for path in dependencies if path != own)
-    output_ = "" if failure else warnings_of(done.stderr)
-    looked_for = missing_headers(done.output) if failure else ()
-    return Compiled(dependencies=others, output=output_, cpu=done.cpu, peak_kib=done.peak_kib, failed=bool(failure), missing=looked_for)
+        read = tuple(path for path in self._read(depfile) if Path(self.top, path).is_file())  # -MG names those that are not there too
+        write_atomic(self.output, failed.to_ir(failure))
+        return Compiled(read, output="", cpu=done.cpu, peak_kib=done.peak_kib, failed=True, missing=missing_headers(done.output))
+
+    def _read(self, depfile: Path) -> tuple[str, ...]:
+        """The files that clang read, besides the source."""
+        own = _from_top(self.source, self.top)
+        return tuple(path for path in read_depfile(depfile.read_text(errors="surrogateescape"), top=self.top) if path != own)
 
 
 def _seen_from_top(source: str, top: str) -> str:
