@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from scons_gpu.plan.model import Part, Plan
     from scons_gpu.store.record import Entry
 
-__all__ = ["STATIC_SHARED", "Image", "check_image", "link_image", "spelled"]
+__all__ = ["Image", "check_image", "link_image", "spelled", "too_much_shared"]
 
 _NO_PTX_NAME = re.compile(r"[.@]")
 _FULL_BANK = re.compile(r"too much global constant data")  # nvlink and ptxas 13.5
 _SHOWN = 5
-STATIC_SHARED = 48 * 1024
+_STATIC_SHARED = 48 * 1024
 """Bytes of shared memory that a kernel can declare; more is asked for at its launch (CUDA C++ Programming Guide)."""
 
 
@@ -144,15 +144,22 @@ def _check_object(part: Part, read: elf.Cubin) -> None:
         raise LinkError(msg, hint="remove it from the store; the next build makes it anew")
 
 
+def too_much_shared(total: int) -> str:
+    """What is wrong with a kernel of so many bytes of static shared memory; empty where nothing is."""
+    if total <= _STATIC_SHARED:
+        return ""
+    return f"its {total} bytes of __shared__ variables are more than the {_STATIC_SHARED} that a kernel can have"
+
+
 def _check_shared(part: Part, read: elf.Cubin) -> None:
     """What one kernel's object defines of shared memory is what the kernel takes. Of several, the linker knows who takes what."""
     sizes = [(-symbol.bytes, symbol.name) for symbol in read.symbols if symbol.space == "shared" and symbol.defined]
     total = -sum(size for size, _ in sizes)
-    if total <= STATIC_SHARED or len(part.kernels) != 1:
+    wrong = too_much_shared(total)
+    if not wrong or len(part.kernels) != 1:
         return
     largest = "\n".join(f"{-size:8d} bytes  {name}" for size, name in sorted(sizes)[:_SHOWN])
-    msg = f"its {total} bytes of __shared__ variables are more than the {STATIC_SHARED} that a kernel can have"
-    raise RefusedError(msg, output=largest, hint="declare the largest array extern and give its size at the launch")
+    raise RefusedError(wrong, output=largest, hint="declare the largest array extern and give its size at the launch")
 
 
 def _subject(part: Part) -> str:

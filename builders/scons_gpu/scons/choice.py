@@ -5,25 +5,31 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scons_gpu.errors import from_json
+from scons_gpu.scons import _internals
 from scons_gpu.scons.images import Linking, read_plan
 from scons_gpu.scons.later import later
-from scons_gpu.scons.steps import Outcome
+from scons_gpu.scons.modules import name_below_top
+from scons_gpu.scons.steps import Outcome, options_text, read_index
 from scons_gpu.store import sealed
 from scons_gpu.store.files import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     import scons_gpu.plan as plans
     from scons_gpu.errors import GpuError
     from scons_gpu.link import elf, image, twins
     from scons_gpu.plan import Plan, PlannedCandidate, PlannedProblem
+    from scons_gpu.scons.candidates import Candidate
+    from scons_gpu.scons.modules import Module
+    from scons_gpu.scons.program import Chain
+    from scons_gpu.scons.steps import SplitJob
     from scons_gpu.scons.units import Recipe
-    from scons_gpu.store.record import Resources
+    from scons_gpu.toolchain.arch import Target
     from scons_gpu.tune import choose as choices
     from scons_gpu.tune import model
     from scons_gpu.tune import tuning as tunings
@@ -34,10 +40,94 @@ else:
     twins = later("scons_gpu.link.twins")
     choices, model, tunings = later("scons_gpu.tune.choose"), later("scons_gpu.tune.model"), later("scons_gpu.tune.tuning")
 
-__all__ = ["ChoiceJob", "Helper"]
+__all__ = ["ChoiceJob", "Helper", "declare_choice", "problem_of", "signature", "tuned", "variants"]
+
+_image = _internals.builder(_internals.Image)
 
 INSTRUCTION_BYTES = 16
 """Of machine code, on every architecture from sm_70 on."""
+
+
+def variants(chain: Chain, target: Target) -> list[tuple[Any, SplitJob]]:
+    """The indexes of sources that candidates have of their own."""
+    base = {source.file("", "") for source in chain.module.sources}
+    sources = {one.source.file("", ""): one.source for one in _candidates(chain) if one.source.file("", "") not in base}
+    return [chain.index(source, target, may_fail=True) for source in sources.values()]
+
+
+def signature(chain: Chain, target: Target) -> dict[str, Any]:
+    """What shapes the plan of a module with candidates, besides what shapes any plan."""
+    options = [[vars(chain.lower_options(target, one.settings)), vars(one.settings.assemble)] for one in _candidates(chain)]
+    return {"candidates": [each.signature() for each in chain.module.candidates], "candidate_options": options}
+
+
+def tuned(chain: Chain, target: Target) -> list[plans.Tuned]:
+    """The candidates, once their indexes are there."""
+    return [
+        plans.Tuned(
+            pattern=each.pattern,
+            source=each.source.name,
+            variants=tuple(_variant(chain, target, candidate) for candidate in each.candidates),
+            keys=each.keys,
+        )
+        for each in chain.module.candidates
+    ]
+
+
+def _variant(chain: Chain, target: Target, candidate: Candidate) -> plans.Variant:
+    options, assemble = chain.lower_options(target, candidate.settings), candidate.settings.assemble
+    return plans.Variant(
+        values=candidate.values,
+        label=model.label(model.pairs(candidate.values)),
+        index=read_index(chain.folder / candidate.source.file(target.name, "index.json")),
+        key=chain.key(target, options),
+        needs=candidate.needs,
+        launch=candidate.launch,
+        ir=candidate.source.file(target.name, "ll"),
+        lower=None if options == chain.lower_options(target) else vars(options),
+        assemble=None if assemble == chain.settings.assemble else vars(assemble),
+    )
+
+
+def _candidates(chain: Chain) -> list[Candidate]:
+    return [candidate for each in chain.module.candidates for candidate in each.candidates]
+
+
+def declare_choice(  # noqa: PLR0913 - what a choice is made of
+    chain: Chain, target: Target, path: Path, *, undecided: Any, plan: Path, recipe: Recipe, ptx: bool
+) -> Any:
+    """The node that makes the plan at `path` of the undecided one."""
+    helpers = [(module, *_for_owner(chain, module).plan(target, ptx=ptx)) for module in chain.module.helpers]
+    tuning = [(name_below_top(node, chain.env), Path(node.rfile().get_abspath())) for node in chain.settings.tuning]
+    tools = {"llvm": chain.tools.llvm.partition(" ")[0], "ptxas": chain.tools.ptxas.version if chain.tools.ptxas else ""}
+    job = ChoiceJob(
+        **chain.common(target, chain.module.name, path),
+        signature=options_text(
+            link=chain.link_signature(recipe),
+            tuning=[name for name, _ in tuning],
+            seconds=chain.settings.candidate_seconds,
+            helpers=[[module.name, chain.link_signature(made)] for module, _, _, made in helpers],
+        ),
+        recipe=recipe,
+        plan=plan,
+        tuning=tuning,
+        helpers=[Helper(recipe=made, plan=file) for _, _, file, made in helpers],
+        tools={name: version for name, version in tools.items() if version},
+    )
+    node = _image(chain.env, path, [undecided, *(node for _, node, _, _ in helpers), *chain.settings.tuning], job)
+    chain.workspace.choices[str(chain.folder.parent)].append((job, undecided))
+    return node
+
+
+def _for_owner(chain: Chain, module: Module) -> Chain:
+    """The way of a module of helper kernels to a plan, for images of its owner's kind."""
+    link = chain.settings.link
+    return dataclasses.replace(
+        chain,
+        module=dataclasses.replace(module, settings=dataclasses.replace(module.settings, link=link)),
+        folder=chain.folder.with_name(module.name if module.settings.link == link else f"{module.name}.{link}"),
+        tools=chain.session.toolchain(module.settings, chain.workspace.facts),
+    )
 
 
 @dataclass(frozen=True)
@@ -92,7 +182,7 @@ class ChoiceJob(Linking):
         # Those without candidates too: they are of the same batch, and the image will ask for them anyway.
         nodes = [node for part in plan.parts if part.role != "table" for node in self.recipe.missing(part)]
         for problem in plan.problems:
-            known = choices.known(_problem(problem, self.arch), tuning, candidates=_compiled(problem))
+            known = choices.known(problem_of(problem, self.arch), tuning, candidates=_compiled(problem))
             for number, candidate in enumerate(problem.candidates):
                 if candidate.part is not None and (known is None or model.pairs(candidate.values) == known.values):
                     nodes += self.recipe.candidate(candidate.part, limited=number > 0)
@@ -150,7 +240,7 @@ class ChoiceJob(Linking):
 
     def decide(self, planned: PlannedProblem, tuning: Sequence[Tuning]) -> tuple[Decision, list[Result], bool]:
         """One problem, and whether it was decided now: the same one with the same candidates is decided once in a build."""
-        problem = _problem(planned, self.arch)
+        problem = problem_of(planned, self.arch)
         if (first_part := planned.candidates[0].part) is not None:
             self.recipe.unlimited(first_part)
         results = [self.result(planned, candidate) for candidate in planned.candidates]
@@ -178,7 +268,8 @@ class ChoiceJob(Linking):
         if entry is None:
             return model.Result(values=values, **launched)
         symbol = twins.ANONYMOUS if self.recipe.twin(candidate.part) else planned.kernel.symbol
-        if wrong := _too_much_shared(entry.record.resources):
+        # A relocatable object may ask for more than a kernel can have: the link would refuse it.
+        if wrong := image.too_much_shared(max((used.shared_bytes or 0 for used in entry.record.resources), default=0)):
             return model.Result(values=values, failure=wrong)
         used = next((each for each in entry.record.resources if each.kernel == symbol), None)
         code = next((each.code_bytes for each in elf.read(entry.data, path=candidate.part.readable).kernels if each.symbol == symbol), None)
@@ -194,23 +285,16 @@ class ChoiceJob(Linking):
         )
 
     def compile_all(self, planned: PlannedProblem) -> None:
-        """What a tuning file chose does not compile here: then the others are compiled after all, here and now."""
-        store, units = self.workspace.store, self.workspace.units
+        """What a tuning file chose does not compile here: then the others are compiled after all."""
         with self.workspace.late:  # another module may have the same problem
             for number, candidate in enumerate(planned.candidates):
-                if candidate.part is None or store.check(self.recipe.result_path(candidate.part)):
-                    continue
-                known = set(units)
-                for made in self.recipe.candidate(candidate.part, limited=number > 0):
-                    for each in (*made.needs, made):
-                        job = each.attributes.gpu
-                        if not store.check(job.target):
-                            job.run(each)
-                        if job.target not in known:
-                            units.pop(job.target, None)  # SCons knows nothing of it: who looks it up would have it built once more
+                if candidate.part is not None and not self.workspace.store.check(self.recipe.result_path(candidate.part)):
+                    known = set(self.workspace.units)
+                    self.recipe.make_now(self.recipe.candidate(candidate.part, limited=number > 0), known=known)
 
 
-def _problem(planned: PlannedProblem, arch: str) -> Problem:
+def problem_of(planned: PlannedProblem, arch: str) -> Problem:
+    """A plan's problem as tuning files and dumps know it."""
     return model.Problem(kernel=planned.kernel.readable, arch=arch, keys=model.pairs(planned.keys))
 
 
@@ -223,13 +307,6 @@ def _reason(error: GpuError) -> str:
     """What failed, without the kernel and module that whoever shows it names."""
     lines = [error.what, *(f"    {line}" for line in error.output.rstrip().splitlines()), *([f"  {error.hint}"] if error.hint else [])]
     return "\n".join(lines)
-
-
-def _too_much_shared(resources: Sequence[Resources]) -> str:
-    """A relocatable object may ask for more shared memory than a kernel can have: the link would refuse it."""
-    total = max((used.shared_bytes or 0 for used in resources), default=0)
-    limit = image.STATIC_SHARED
-    return f"its {total} bytes of __shared__ variables are more than the {limit} that a kernel can have" if total > limit else ""
 
 
 def _launched(candidate: PlannedCandidate) -> dict[str, Any]:

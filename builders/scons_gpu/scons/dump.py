@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from scons_gpu.errors import DamagedError, GpuError
+from scons_gpu.errors import GpuError
+from scons_gpu.scons import _internals
+from scons_gpu.scons.choice import problem_of
 from scons_gpu.scons.images import Linking, ptx_part, read_plan
 from scons_gpu.scons.later import later
-from scons_gpu.scons.steps import Outcome
+from scons_gpu.scons.steps import Outcome, options_text
 from scons_gpu.store.files import write_atomic
+from scons_gpu.toolchain.ourselves import identity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,15 +24,45 @@ if TYPE_CHECKING:
     from scons_gpu.link import image, ptx, twins
     from scons_gpu.plan import Part, Plan, PlannedCandidate, PlannedProblem
     from scons_gpu.scons.choice import ChoiceJob
+    from scons_gpu.scons.modules import Module
+    from scons_gpu.scons.session import Workspace
     from scons_gpu.scons.units import Recipe
-    from scons_gpu.tune import dump, launch, model
+    from scons_gpu.tune import dump, launch
     from scons_gpu.tune.dump import DumpedCandidate, DumpedProblem
 else:
     plans, image, ptx = later("scons_gpu.plan"), later("scons_gpu.link.image"), later("scons_gpu.link.ptx")
     twins, dump = later("scons_gpu.link.twins"), later("scons_gpu.tune.dump")
-    launch, model = later("scons_gpu.tune.launch"), later("scons_gpu.tune.model")
+    launch = later("scons_gpu.tune.launch")
 
-__all__ = ["DumpJob"]
+__all__ = ["DumpJob", "declare_dump"]
+
+_image = _internals.builder(_internals.Image)
+
+
+def declare_dump(env: Any, workspace: Workspace, *, root: Module, base: Path) -> list[Any]:
+    """The program's dump, where somebody wants one: it holds all candidates, those that a tuning file makes needless too."""
+    choices, path = workspace.choices.get(str(base), []), base.with_name(f"{base.name}.gpudump")
+    if not choices:
+        workspace.session.warn(f"{base.name}: no kernel of the program has candidates, so there is nothing to dump")
+        env.Alias("gpu-dump", [])
+        return []
+    left = _internals.cleaning() and path.exists()  # by a build that was asked for it
+    if not (root.settings.dump or left or _internals.wanted(env.fs, "gpu-dump", str(path))):
+        return []
+    jobs = [job for job, _ in choices]
+    job = DumpJob(
+        workspace=workspace,
+        name=os.path.relpath(path, env.fs.Top.get_abspath()),
+        target=path,
+        place=workspace.session.place(str(path)),
+        signature=options_text(tool=identity(), choices=[job.signature for job in jobs], archs=[job.arch for job in jobs]),
+        choices=jobs,
+    )
+    node = _image(env, path, [node for _, node in choices], job)
+    env.Alias("gpu-dump", node)
+    if left:
+        env.Clean(str(base.with_name(f"{base.name}.json")), node)
+    return [node] if root.settings.dump else []
 
 
 @dataclass(kw_only=True)
@@ -74,7 +108,7 @@ class DumpJob(Linking):
 
     def problem(self, choice: ChoiceJob, plan: Plan, planned: PlannedProblem) -> DumpedProblem:
         """One problem with all its candidates."""
-        problem = model.Problem(kernel=planned.kernel.readable, arch=choice.arch, keys=model.pairs(planned.keys))
+        problem = problem_of(planned, choice.arch)
         candidates = tuple(self.candidate(choice, plan, planned, candidate) for candidate in planned.candidates)
         return dump.DumpedProblem(problem=problem, entry=planned.kernel.symbol, launch=None, candidates=candidates)
 
@@ -100,8 +134,7 @@ class DumpJob(Linking):
         for each in parts:
             entry = self.workspace.store.load(recipe.result_path(each))
             if entry is None:
-                msg = f"{each.readable}: {recipe.result_path(each)} is gone or damaged"
-                raise DamagedError(msg, source=each.source, hint="build again: what is damaged in the store is made anew")
+                raise self.lost(recipe, each)
             entries[each.digest] = entry
         if recipe.kind == "ptx":
             return ptx.merge_ptx([ptx_part(each, entries[each.digest].data) for each in parts]).encode()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import scons_gpu.plan as plans
+    from scons_gpu.errors import GpuError
     from scons_gpu.link import bundle, bundled, fatbin, image, manifest, ptx, twins
     from scons_gpu.plan import Part, Plan
     from scons_gpu.scons.modules import Module
@@ -71,6 +72,13 @@ class Linking(Step):
         if self.error is not None:
             raise self.error
 
+    def lost(self, recipe: Recipe, part: Part) -> GpuError:
+        """Why a part is not there that was to be: it is a candidate's too and cannot be made, or somebody took it away."""
+        if (failure := recipe.failure(part)) is not None:
+            return failure.at(kernel=part.readable, source=part.source)
+        msg = f"{part.readable}: {recipe.result_path(part)} is gone or damaged"
+        return DamagedError(msg, source=part.source, hint="build again: what is damaged in the store is made anew")
+
     def entries(self, recipe: Recipe, plan: Plan) -> dict[str, Entry]:
         """Part → its object (or PTX), checked. Shows again what the tools said of reused units."""
         found = {}
@@ -81,11 +89,8 @@ class Linking(Step):
             if entry is None:
                 recipe.unlimited(part)
                 entry = store.load(path)
-            if entry is None and (failure := recipe.failure(part)) is not None:
-                raise failure.at(kernel=part.readable, source=part.source)
             if entry is None:
-                msg = f"{part.readable}: {path} is gone or damaged"
-                raise DamagedError(msg, source=part.source, hint="build again: what is damaged in the store is made anew")
+                raise self.lost(recipe, part)
             found[part.digest] = entry
             if part.role == "unit":
                 self.workspace.needed.add(part.digest)

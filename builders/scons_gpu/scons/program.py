@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 from dataclasses import dataclass
@@ -14,24 +13,27 @@ from scons_gpu.errors import GpuError, UsageError
 from scons_gpu.lower import options as lowering
 from scons_gpu.scons import _internals
 from scons_gpu.scons.images import BundleJob, ImageJob, ManifestJob, ModuleNode, PackJob, PtxJob
-from scons_gpu.scons.modules import name_below_top, reach
-from scons_gpu.scons.steps import CudaJob, IrJob, PlanJob, SplitJob, note_looking, options_text, read_index
+from scons_gpu.scons.later import later
+from scons_gpu.scons.modules import reach
+from scons_gpu.scons.steps import CudaJob, IrJob, PlanJob, SplitJob, note_looking, options_text
 from scons_gpu.scons.units import Recipe
 from scons_gpu.split import INDEX_FORMAT
 from scons_gpu.toolchain import versions
 from scons_gpu.toolchain.ourselves import identity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from scons_gpu.assemble.choose import Need
     from scons_gpu.assemble.provider import Provider
-    from scons_gpu.plan import Tuned
+    from scons_gpu.scons import choice, dump
     from scons_gpu.scons.modules import Module, Source
     from scons_gpu.scons.session import Session, Workspace
     from scons_gpu.scons.settings import Settings
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Tool, Toolchain
+else:
+    choice, dump = later("scons_gpu.scons.choice"), later("scons_gpu.scons.dump")
 
 __all__ = ["Chain", "declare_program", "pack_signature"]
 
@@ -166,7 +168,8 @@ class Chain:
 
     def _plan(self, target: Target, path: Path, *, ptx: bool) -> tuple[Any, Path, Recipe]:
         found = [self.index(source, target) for source in self.module.sources]
-        variants = self.variants(target)
+        tuned = bool(self.module.candidates)
+        variants = choice.variants(self, target) if tuned else []
         options = self.lower_options(target)
         signature = options_text(
             module=self.module.name,
@@ -174,11 +177,10 @@ class Chain:
             llvm=self.tools.llvm,
             libdevice=self.tools.libdevice.identity if self.tools.libdevice else "",
             tool=identity(),
-            **({"candidates": [each.signature() for each in self.module.candidates]} if self.module.candidates else {}),
-            **({"candidate_options": self.candidate_options(target)} if self.module.candidates else {}),
+            **(choice.signature(self, target) if tuned else {}),
             **vars(options),
         )
-        planned = path.with_name(f"{target.name}.candidates.json") if self.module.candidates else path
+        planned = path.with_name(f"{target.name}.candidates.json") if tuned else path
         job = PlanJob(
             **self.common(target, self.module.name, planned),
             signature=signature,
@@ -187,89 +189,13 @@ class Chain:
             indexes=[split.target for _, split in found],
             lower=options,
             key=self.key(target, options),
-            tuned=lambda: self.tuned(target, variants),
+            tuned=functools.partial(choice.tuned, self, target) if tuned else tuple,
         )
-        node = _artefact(self.env, planned, [node for node, _ in (*found, *variants.values())], job)
-        recipe = self.recipe(target, options, [split for _, split in (*found, *variants.values())], ptx=ptx)
-        if self.module.candidates:
-            node = self.choice(target, path, undecided=node, recipe=recipe, ptx=ptx)
+        node = _artefact(self.env, planned, [node for node, _ in (*found, *variants)], job)
+        recipe = self.recipe(target, options, [split for _, split in (*found, *variants)], ptx=ptx)
+        if tuned:
+            node = choice.declare_choice(self, target, path, undecided=node, plan=planned, recipe=recipe, ptx=ptx)
         return node, path, recipe
-
-    def variants(self, target: Target) -> dict[str, tuple[Any, SplitJob]]:
-        """The indexes of sources that candidates have of their own, by the sources' variant."""
-        sources = {candidate.source.file("", ""): candidate.source for each in self.module.candidates for candidate in each.candidates}
-        base = {source.file("", "") for source in self.module.sources}
-        return {name: self.index(source, target, may_fail=True) for name, source in sources.items() if name not in base}
-
-    def tuned(self, target: Target, variants: Mapping[str, tuple[Any, SplitJob]]) -> list[Tuned]:
-        """The candidates, once their indexes are there."""
-        from scons_gpu.plan import Tuned, Variant  # noqa: PLC0415 - most modules have none
-        from scons_gpu.tune.model import label, pairs  # noqa: PLC0415 - the same
-
-        own_lower, found = self.lower_options(target), []
-        for each in self.module.candidates:
-            made = []
-            for candidate in each.candidates:
-                source, options = candidate.source, self.lower_options(target, candidate.settings)
-                name = source.file(target.name, "index.json")
-                split = variants.get(source.file("", ""))
-                made.append(
-                    Variant(
-                        values=candidate.values,
-                        label=label(pairs(candidate.values)),
-                        index=read_index(split[1].target if split else self.folder / name),
-                        key=self.key(target, options),
-                        needs=candidate.needs,
-                        launch=candidate.launch,
-                        ir=source.file(target.name, "ll"),
-                        lower=None if options == own_lower else vars(options),
-                        assemble=None if candidate.settings.assemble == self.settings.assemble else vars(candidate.settings.assemble),
-                    )
-                )
-            found.append(Tuned(pattern=each.pattern, source=each.source.name, variants=tuple(made), keys=each.keys))
-        return found
-
-    def candidate_options(self, target: Target) -> list[Any]:
-        """How candidates are lowered and assembled."""
-        settings = [candidate.settings for each in self.module.candidates for candidate in each.candidates]
-        return [[vars(self.lower_options(target, one)), vars(one.assemble)] for one in settings]
-
-    def choice(self, target: Target, path: Path, *, undecided: Any, recipe: Recipe, ptx: bool) -> Any:
-        """Candidates to plan."""
-        from scons_gpu.scons.choice import ChoiceJob, Helper  # noqa: PLC0415 - most modules have none
-
-        helpers = [(self.helper(module), module) for module in self.module.helpers]
-        plans = [(chain.plan(target, ptx=ptx), module) for chain, module in helpers]
-        tuning = [(name_below_top(node, self.env), Path(node.rfile().get_abspath())) for node in self.settings.tuning]
-        tools = {"llvm": self.tools.llvm.partition(" ")[0], "ptxas": self.tools.ptxas.version if self.tools.ptxas else ""}
-        job = ChoiceJob(
-            **self.common(target, self.module.name, path),
-            signature=options_text(
-                link=self.link_signature(recipe),
-                tuning=[name for name, _ in tuning],
-                seconds=self.settings.candidate_seconds,
-                helpers=[[module.name, self.link_signature(made)] for (_, _, made), module in plans],
-            ),
-            recipe=recipe,
-            plan=path.with_name(f"{target.name}.candidates.json"),
-            tuning=tuning,
-            helpers=[Helper(recipe=made, plan=file) for (_, file, made), _ in plans],
-            tools={name: version for name, version in tools.items() if version},
-        )
-        node = _image(self.env, path, [undecided, *(node for (node, _, _), _ in plans), *self.settings.tuning], job)
-        self.workspace.choices[str(self.folder.parent)].append((job, undecided))
-        return node
-
-    def helper(self, module: Module) -> Chain:
-        """The way of a module of helper kernels to a plan, for images of this one's kind."""
-        folder = module.name if module.settings.link == self.settings.link else f"{module.name}.{self.settings.link}"
-        settings = dataclasses.replace(module.settings, link=self.settings.link)
-        return dataclasses.replace(
-            self,
-            module=dataclasses.replace(module, settings=settings),
-            folder=self.folder.with_name(folder),
-            tools=self.session.toolchain(module.settings, self.workspace.facts),
-        )
 
     def recipe(self, target: Target, options: lowering.LowerOptions, splits: Sequence[SplitJob], *, ptx: bool) -> Recipe:
         """How the units of one architecture are made."""
@@ -391,33 +317,8 @@ def declare_program(env: Any, session: Session, stem: str, root: Module) -> list
     decided = [plan for entry in nodes for _, plan, _ in entry.plans]
     node = _artefact(env, manifest, [*(entry.node for entry in nodes), *decided], job)
     note_looking(workspace)
-    return [node, *(entry.node for entry in nodes), *_dump(env, session, workspace, root, base)]
-
-
-def _dump(env: Any, session: Session, workspace: Workspace, root: Module, base: Path) -> list[Any]:
-    """The program's dump, where somebody wants one: it holds all candidates, those that a tuning file makes needless too."""
-    choices, path = workspace.choices.get(str(base), []), base.with_name(f"{base.name}.gpudump")
-    left = _internals.cleaning() and path.exists()  # by a build that was asked for it
-    if not choices and _internals.wanted(env.fs, "gpu-dump"):
-        session.warn(f"{base.name}: no kernel of the program has candidates, so there is nothing to dump")
-        env.Alias("gpu-dump", [])
-    if not choices or not (root.settings.dump or left or _internals.wanted(env.fs, "gpu-dump", str(path))):
-        return []
-    from scons_gpu.scons.dump import DumpJob  # noqa: PLC0415 - the rare build
-
-    job = DumpJob(
-        workspace=workspace,
-        name=os.path.relpath(path, env.fs.Top.get_abspath()),
-        target=path,
-        place=session.place(str(path)),
-        signature=options_text(tool=identity(), choices=[job.signature for job, _ in choices], launch=[job.arch for job, _ in choices]),
-        choices=[job for job, _ in choices],
-    )
-    node = _image(env, path, [node for _, node in choices], job)
-    env.Alias("gpu-dump", node)
-    if left:
-        env.Clean(str(base.with_name(f"{base.name}.json")), node)
-    return [node] if root.settings.dump else []
+    dumps = workspace.choices.get(str(base)) or _internals.wanted(env.fs, "gpu-dump")
+    return [node, *(entry.node for entry in nodes), *(dump.declare_dump(env, workspace, root=root, base=base) if dumps else ())]
 
 
 def _check_stores(root: Module, modules: Sequence[Module]) -> None:

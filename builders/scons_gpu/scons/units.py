@@ -30,7 +30,7 @@ from scons_gpu.split.readable import demangle
 from scons_gpu.store import record as records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     import scons_gpu.plan as plans
@@ -146,10 +146,18 @@ class Recipe:
             workspace.cut -= paths
             for path in paths:
                 workspace.failures.pop(path, None)
-            for node in self.missing(part):
-                for each in (*node.needs, node):
-                    if not workspace.store.check(each.attributes.gpu.target):
-                        each.attributes.gpu.run(each)
+            self.make_now(self.missing(part), known=workspace.units)
+
+    def make_now(self, nodes: Sequence[Any], *, known: Collection[Path]) -> None:
+        """Makes units in the thread that found out too late that they are needed. SCons knows nothing of those that are not `known`."""
+        workspace = self.workspace
+        for node in nodes:
+            for each in (*node.needs, node):
+                job = each.attributes.gpu
+                if not workspace.store.check(job.target):
+                    job.run(each)
+                if job.target not in known:
+                    workspace.units.pop(job.target, None)  # who looks it up would have it built once more
 
     def keys(self, part: Part) -> list[tuple[tuple[str, str], ...]]:
         """Of its PTX, and of its object where it has one."""
@@ -161,7 +169,7 @@ class Recipe:
 
     def failure(self, part: Part) -> GpuError | None:
         """Why the part cannot be made, where a candidate's node found that out, in this build or an earlier one."""
-        for key in (part.key,) if self.kind == "ptx" else (part.key, self.object_fields(part)):
+        for key in self.keys(part):
             path = self.failure_path(key)
             if path in self.workspace.failures:
                 return self.workspace.failures[path]
