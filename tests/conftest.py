@@ -12,6 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "e2e"))
 
 from project import Project
+from toolkits import Toolkit
 
 from scons_gpu.toolchain import tools
 
@@ -33,6 +34,12 @@ def toolchain(tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
     if missing:
         pytest.fail(f"no {', '.join(missing)} here: install the extra 'all'")
     return found
+
+
+@pytest.fixture
+def toolkit(toolchain: Toolchain, tmp_path: Path) -> Toolkit:
+    """The real tools behind wrappers, which count their calls or fail when told to."""
+    return Toolkit(toolchain, tmp_path / "toolkit")
 
 
 def device() -> str:

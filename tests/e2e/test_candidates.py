@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from measured import ENTRY
 from project import CUDA, Project, ll
 from toolkits import Toolkit
 
@@ -62,18 +63,7 @@ def chosen(project: Project, module: str = "one", kernel: str = "scale") -> dict
 
 def tuning(project: Project, values: Mapping[str, str], **changed: Any) -> None:
     """A tuning file, as `scons-gpu bench` writes it."""
-    entry = {
-        "kernel": "scale",
-        "arch": "sm_90",
-        "keys": {},
-        "values": dict(values),
-        "time_us": 12.5,
-        "spread": 0.01,
-        "candidates": 4,
-        "device": {"name": "NVIDIA H100", "capability": "9.0", "driver": "580.1"},
-        "tools": {"ptxas": "13.5.37"},
-        **changed,
-    }
+    entry = {**ENTRY, "kernel": "scale", "keys": {}, "candidates": 4, "values": dict(values), **changed}
     project.write("tuning.json", json.dumps({"schema": "scons-gpu/tuning/1", "entries": [entry]}))
 
 
@@ -125,10 +115,9 @@ def test_m11_the_program_fails_where_all_candidates_do_and_says_why_for_each(pro
     assert not project.exists("build/net/one/sm_90.plan.json")
 
 
-def test_m11_a_candidate_that_takes_too_long_is_a_failure(project: Project, toolchain: Toolchain, tmp_path: Path) -> None:
+def test_m11_a_candidate_that_takes_too_long_is_a_failure(project: Project, toolchain: Toolchain, toolkit: Toolkit) -> None:
     """An assembler that never ends on one of them: the first candidate of a kernel has all the time that it wants."""
     assert toolchain.ptxas is not None
-    toolkit = Toolkit(toolchain, tmp_path / "toolkit")
     toolkit.wrap("ptxas", Path(toolchain.ptxas.path), before='case "$*" in *maxrregcount=40*) while :; do :; done;; esac')
     values = '[{"TIMES": 4}, {"TIMES": 2, "GPU_MAXRREGCOUNT": 40}]'
     said = tuned(project, values).build("GPU_CANDIDATE_SECONDS=1", f"GPU_CUDA_PATH={toolkit.root}")
@@ -156,11 +145,11 @@ def test_m13_a_tuning_file_decides_and_the_others_are_not_compiled(project: Proj
         "by": "tuning",
         "candidate": "TIMES=4",
         "file": "tuning.json",
-        "why": "measured on NVIDIA H100 (9.0), the fastest of 4",
+        "why": "measured on NVIDIA H200 (9.0), the fastest of 4",
         "of": 4,
         "failed": 1,
     }
-    assert "scale: TIMES=4 (by tuning, tuning.json: measured on NVIDIA H100" in said.stderr
+    assert "scale: TIMES=4 (by tuning, tuning.json: measured on NVIDIA H200" in said.stderr
     assert project.compiled() == ["plain", "scale [TIMES=4]"]
     assert project.kernels("one") == ["plain", "scale"]  # TIMES=4 asks for no helper
     project.idle("GPU_TUNING=tuning.json")

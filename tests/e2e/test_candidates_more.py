@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from project import CUDA, Project, ll
 from test_candidates import FILL, chosen, tuned, tuning
-from toolkits import Toolkit
 
 from scons_gpu.tune.dump import read_dump
 
 if TYPE_CHECKING:
+    from toolkits import Toolkit
+
     from scons_gpu.toolchain.tools import Toolchain
 
 ONE = 'env.GpuProgram("build/net", env.GpuModule("one", ["k.cu"], candidates={candidates}))\n'
@@ -32,10 +33,9 @@ def one(project: Project, source: str, candidates: str) -> Project:
 
 
 @pytest.fixture
-def limited(toolchain: Toolchain, tmp_path: Path) -> list[str]:
+def limited(toolchain: Toolchain, toolkit: Toolkit) -> list[str]:
     """Arguments for a build in which every limit is too low."""
     assert toolchain.ptxas is not None
-    toolkit = Toolkit(toolchain, tmp_path / "toolkit")
     toolkit.wrap("ptxas", Path(toolchain.ptxas.path), before=SLOW)
     return ["GPU_CANDIDATE_SECONDS=9", f"GPU_CUDA_PATH={toolkit.root}"]
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from project import Project, ll
-from toolkits import Toolkit
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -21,6 +20,8 @@ from kill import Rounds
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable
+
+    from toolkits import Toolkit
 
     from scons_gpu.toolchain.tools import Toolchain
 
@@ -33,11 +34,6 @@ def net(project: Project) -> Project:
     project.write("SConstruct", NET)
     project.write("net.ll", ll(*KERNELS))
     return project
-
-
-@pytest.fixture
-def toolkit(toolchain: Toolchain, tmp_path: Path) -> Toolkit:
-    return Toolkit(toolchain, tmp_path / "toolkit")
 
 
 def wait_for(what: Callable[[], object], process: subprocess.Popen[str]) -> None:

@@ -15,21 +15,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from elftools.elf.elffile import ELFFile
 from project import HEAD, LL_HEAD, Project, ll
-from toolkits import Toolkit
 
 import scons_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scons_gpu.toolchain.tools import Toolchain
+    from toolkits import Toolkit
+
 
 NET = 'env.GpuProgram("build/net", env.GpuModule("net", ["net.ll"]))\n'
-
-
-@pytest.fixture
-def toolkit(toolchain: Toolchain, tmp_path: Path) -> Toolkit:
-    return Toolkit(toolchain, tmp_path / "toolkit")
 
 
 @pytest.fixture

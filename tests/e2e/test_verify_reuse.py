@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from project import CUDA, HEAD, LL_HEAD, Project, ll
-from toolkits import Toolkit
 
 from scons_gpu.store import record, sealed
 from scons_gpu.store.store import record_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from toolkits import Toolkit
 
     from scons_gpu.toolchain.tools import Toolchain
 
@@ -39,11 +40,6 @@ define ptx_kernel void @remember(ptr addrspace(1) %data) {
   ret void
 }
 """
-
-
-@pytest.fixture
-def toolkit(toolchain: Toolchain, tmp_path: Path) -> Toolkit:
-    return Toolkit(toolchain, tmp_path / "toolkit")
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from measured import ENTRY
 
 import scons_gpu
 from scons_gpu.errors import GpuError, SourceError, UsageError
@@ -23,17 +24,6 @@ from scons_gpu.tune.solution import runs_on
 from scons_gpu.tune.tuning import Device, Solution, Tuning, check, from_text, merge, read, to_text, write
 
 ROOT = str(Path(scons_gpu.__file__).parents[1])
-ENTRY: dict[str, Any] = {
-    "kernel": "gemm(float*)",
-    "arch": "sm_90",
-    "keys": {"n": "4096"},
-    "values": {"TILE": "64"},
-    "time_us": 12.5,
-    "spread": 0.021,
-    "candidates": 3,
-    "device": {"name": "NVIDIA H200", "capability": "9.0", "driver": "580.1"},
-    "tools": {"llvm": "22.1.0", "ptxas": "13.5.37"},
-}
 
 
 def entry(**fields: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner, Result
+from measured import ENTRY
 
 from scons_gpu.cli import program
 from scons_gpu.tune.model import Problem, pairs
@@ -12,18 +13,6 @@ from scons_gpu.tune.tuning import Device, Solution, to_text, write
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-ENTRY = {
-    "kernel": "gemm(float*)",
-    "arch": "sm_90",
-    "keys": {"n": "4096"},
-    "values": {"TILE": "64"},
-    "time_us": 12.5,
-    "spread": 0.021,
-    "candidates": 3,
-    "device": {"name": "NVIDIA H200", "capability": "9.0", "driver": "580.1"},
-    "tools": {"llvm": "22.1.0", "ptxas": "13.5.37"},
-}
 
 
 def one(kernel: str = "gemm(float*)", **fields: Any) -> Solution:
