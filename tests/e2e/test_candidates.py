@@ -82,7 +82,18 @@ def test_m11_every_candidate_is_compiled_and_one_is_taken(project: Project) -> N
     assert project.kernels("one") == ["fill", "plain", "scale"]
     assert project.variables("one").count("launches") == 1
     assert project.compiled() == ["fill", "plain", "scale [TIMES=2]", "scale [TIMES=4]", "scale [TIMES=512]"]
+    order = [(record["stage"], record["name"]) for record in project.last()]
+    assert order.index(("lower", "plain")) < order.index(("choose", "one")) < order.index(("lower", "fill"))  # two batches
     project.idle()
+
+
+def test_gc_keeps_what_a_choice_was_made_of(project: Project) -> None:
+    tuned(project).build()
+    assert project.command("gc", "--keep", "1", "--older-than", "0").returncode == 0
+    project.edit("fill.cu", "= 0", "= 1")  # the choice is made again
+    project.build()
+    assert project.done()["choose"] == 1
+    assert project.compiled() == ["fill"]
 
 
 def test_m11_a_failure_is_a_result_that_is_kept(project: Project) -> None:
@@ -258,7 +269,16 @@ def test_a_dump_holds_every_candidate_and_the_build_goes_on(project: Project, li
     image = read_member(project, problem["candidates"][0]["image"])
     assert image.startswith(b"\x7fELF")
     project.idle("gpu-dump", "build")
-    assert not any(path.endswith(".gpudump") for path in tuned(project, names=("one", "two")).files("build/net/**/*"))
+
+
+def test_a_dump_is_made_where_it_is_asked_for(project: Project) -> None:
+    tuned(project).build()
+    assert project.files("**/*.gpudump") == {}
+    project.build("GPU_DUMP=1")
+    assert list(project.files("**/*.gpudump")) == ["build/net.gpudump"]
+    project.idle("GPU_DUMP=1")
+    project.run("-c")
+    assert project.files("**/*.gpudump") == {}
 
 
 def read_member(project: Project, name: str) -> bytes:

@@ -139,6 +139,8 @@ def test_figures_are_those_of_cuobjdump(tmp_path: Path, arch: str, ptxas: Path) 
             assert dict(kernel.constants) == {int(name[9]): int(size) for name, size in figures.items() if name.startswith("CONSTANT[")}
             reserved = 1024 if form != "rel" and int(re.sub(r"\D", "", arch)) >= 90 and int(figures["SHARED"]) else 0
             assert kernel.shared_bytes == int(figures["SHARED"]) - reserved
+            with path.open("rb") as file:  # cuobjdump does not say
+                assert kernel.code_bytes == ELFFile(file).get_section_by_name(f".text.{kernel.symbol}")["sh_size"]
             if form != "rel":  # cuobjdump says 0 of every relocatable kernel, nvlink decides
                 assert kernel.stack_bytes == (None if figures["STACK"] == "UNKNOWN" else int(figures["STACK"]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import signal
 import sys
 from pathlib import Path
 
@@ -30,6 +31,12 @@ def test_long_output_and_unread_input_do_not_hang() -> None:
 
 def test_a_signal_is_a_negative_status() -> None:
     assert run(["sh", "-c", "kill -9 $$"]).status == -9
+
+
+def test_what_takes_more_cpu_time_than_it_may_is_ended() -> None:
+    assert run(["sh", "-c", "while :; do :; done"], seconds=0.5).status == -signal.SIGXCPU
+    assert run(["sh", "-c", "exit 3"], seconds=60).status == 3
+    assert str(killed("ptxas", signal.SIGXCPU)).startswith("ptxas took more CPU time than it may")
 
 
 def test_l10_a_signal_is_told_with_the_memory() -> None:

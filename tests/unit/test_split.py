@@ -12,6 +12,7 @@ import pytest
 from scons_gpu.errors import RefusedError, SourceError
 from scons_gpu.split import split
 from scons_gpu.split.parse import LAYOUT
+from scons_gpu.split.parse import parse as parse_ir
 from scons_gpu.toolchain.arch import parse
 
 if TYPE_CHECKING:
@@ -376,6 +377,20 @@ def test_s13_broken_ir_says_where(text: str, said: str) -> None:
 def test_s13_another_targets_ir_is_refused() -> None:
     with pytest.raises(SourceError, match="x86_64"):
         Split("", triple='target triple = "x86_64-unknown-linux-gnu"\n')
+
+
+def test_what_is_known_to_verify_is_not_verified_again() -> None:
+    """A compiler's output. Lowering verifies each unit in any case."""
+    text = TRIPLE + "define ptx_kernel void @k() {\n  %x = add i32 %y, 1\n  %y = add i32 %x, 1\n  ret void\n}\n"
+    with pytest.raises(SourceError, match="does not verify"):
+        split(text, source="k.ll", target=SM_90, form="apart", put=str)
+    assert split(text, source="k.ll", target=SM_90, form="apart", put=str, known="verified").units
+
+
+def test_what_this_llvm_printed_is_not_printed_again() -> None:
+    text = printed(TRIPLE + "define ptx_kernel void @k() {\n  ret void\n}\n") + "; a comment that LLVM would not print\n"
+    assert "comment" in parse_ir(text, source="k.ll", known="printed").text
+    assert "comment" not in parse_ir(text, source="k.ll", known="verified").text
 
 
 def test_m4_a_source_without_kernels_has_no_units() -> None:

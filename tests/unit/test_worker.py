@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import scons_gpu
-from scons_gpu.errors import DamagedError, SourceError
+from scons_gpu.errors import DamagedError, SourceError, ToolKilledError
 from scons_gpu.lower.options import LowerOptions, key
 from scons_gpu.lower.pool import Pool
 from scons_gpu.split import index
@@ -63,6 +63,19 @@ def test_t7_what_llvm_says_belongs_to_its_unit(pool: Pool, tmp_path: Path) -> No
     with ThreadPoolExecutor(2) as threads:
         loud = list(threads.map(said, ["flat.ll", "stubborn.ll"] * 6))
     assert [bool(text) for text in loud] == [False, True] * 6
+
+
+def test_m11_a_unit_that_takes_longer_than_it_may_is_ended_and_no_other(pool: Pool, tmp_path: Path) -> None:
+    adds = "".join(f"  %v{n + 1} = call float @llvm.fma.f32(float %v{n}, float {n % 7}.0, float %v{n})\n" for n in range(60_000))
+    text = f"{HEAD}define ptx_kernel void @long(ptr addrspace(1) %x, float %v0) {{\n{adds}  store float %v60000, ptr addrspace(1) %x\n"
+    (tmp_path / "long.ll").write_text(f"{text}  ret void\n}}\ndeclare float @llvm.fma.f32(float, float, float)\n")
+    (tmp_path / "flat.ll").write_text(FLAT)
+    for _ in range(2):  # a limit is its task's alone
+        with pytest.raises(ToolKilledError, match="took more CPU time than it may"):
+            pool.run("lower", file=str(tmp_path / "long.ll"), arch="sm_90", options=OPTIONS, seconds=0.1)
+        assert ".entry flat(" in pool.run("lower", file=str(tmp_path / "flat.ll"), arch="sm_90", options=OPTIONS)["ptx"]
+    assert pool.run("lower", file=str(tmp_path / "flat.ll"), arch="sm_90", options=OPTIONS, seconds=0.1)["bytes"]
+    assert ".entry long(" in pool.run("lower", file=str(tmp_path / "long.ll"), arch="sm_90", options=OPTIONS)["ptx"]
 
 
 def test_t7_a_flood_is_a_line_for_each_message(pool: Pool, tmp_path: Path) -> None:
