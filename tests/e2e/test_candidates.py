@@ -190,7 +190,7 @@ def test_m13_what_a_tuning_file_knows_of_another_problem_decides_nothing(project
 def test_m13_a_solution_that_fails_here_leaves_the_choice_to_the_others(project: Project) -> None:
     tuning(project, {"TIMES": "512"})
     tuned(project).build("GPU_TUNING=tuning.json")
-    assert chosen(project)["by"] == "resources"
+    assert (chosen(project)["by"], chosen(project)["candidate"]) == ("resources", "TIMES=2")  # the better one, not the first
     assert "TIMES=512, which was measured, is passed over: it cannot be compiled" in chosen(project)["why"]
 
 

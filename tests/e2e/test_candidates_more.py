@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 ONE = 'env.GpuProgram("build/net", env.GpuModule("one", ["k.cu"], candidates={candidates}))\n'
 DEFAULT = "#ifndef V\n#define V 1\n#endif\n"
 KERNEL = 'extern "C" __global__ void k(float* d) { for (int i = 0; i < V; ++i) d[i] += sqrtf(d[i]); }\n'
+LATE = """
+late = env.Command("late.cu", "k.cu", ["sleep 6", Copy("$TARGET", "$SOURCE")])
+one = env.GpuModule("one", ["k.cu"], candidates={"k": [{"V": 4}, {"V": 1}]})
+env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[one, env.GpuModule("two", late)]))
+"""
 SLOW = 'case "$*" in *--version*) ;; *) sleep 0.3; [ "$(ulimit -t)" = unlimited ] || kill -XCPU $$;; esac'
 """Before ptxas: whoever is limited is ended, as if it had taken too long."""
 
@@ -57,6 +62,24 @@ def test_m11_a_limit_holds_for_candidates_alone(project: Project, limited: list[
     assert "V=3 cannot be compiled: ptxas took more CPU time than it may" in said
     assert project.kernels("two") == ["k"]
     assert chosen(project, "one", "k")["of"] == 3
+
+
+def test_m11_what_a_limit_ended_is_made_for_a_module_that_comes_later(project: Project, limited: list[str]) -> None:
+    """The second module's source is made while the first one's candidate is ended."""
+    project.write("SConstruct", CUDA + LATE)
+    project.write("k.cu", DEFAULT + KERNEL)
+    said = project.build("-j2", *limited).stderr
+    assert "V=1 cannot be compiled: ptxas took more CPU time than it may" in said
+    assert project.kernels("two") == ["k"]
+    assert chosen(project, "one", "k")["candidate"] == "V=4"
+
+
+def test_m11_another_limit_is_another_choice(project: Project, limited: list[str]) -> None:
+    one(project, DEFAULT + KERNEL, '{"k": [{"V": 4}, {"V": 1}]}').build(*limited)
+    assert (chosen(project, "one", "k")["by"], chosen(project, "one", "k")["failed"]) == ("only", 1)
+    project.idle(*limited)
+    project.build(limited[1])
+    assert (chosen(project, "one", "k")["candidate"], chosen(project, "one", "k")["failed"]) == ("V=1", 0)
 
 
 def test_m11_a_first_candidate_has_no_limit_where_a_later_one_comes_to_the_same(project: Project, limited: list[str]) -> None:

@@ -176,3 +176,14 @@ def test_l13_thousands_of_objects_in_one_link(tmp_path: Path, toolchain: Toolcha
     assert sum(len(str(each.path)) for each in inputs) > 2 << 20 or len(str(folder)) > 600
     linked = provider.link(inputs, target=target, options=AssembleOptions())
     assert len(elf.read(linked.data).kernels) == 3000
+
+
+def test_r1_a_plan_that_is_asked_for_before_it_is_made_anew_is_read_anew(project: Project) -> None:
+    """An image that is gone is asked whether that is right, by the plan of the build before."""
+    project.write("SConstruct", 'env.GpuProgram("build/net", env.GpuModule("net", ["a.ll"]))\n')
+    project.write("a.ll", ll("one=1.0"))
+    project.build()
+    project.image("net").unlink()
+    project.write("a.ll", ll("one=1.0", "two=2.0"))
+    project.build()
+    assert project.kernels("net") == ["one", "two"]
