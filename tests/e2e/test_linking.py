@@ -179,11 +179,11 @@ def test_l13_thousands_of_objects_in_one_link(tmp_path: Path, toolchain: Toolcha
 
 
 def test_r1_a_plan_that_is_asked_for_before_it_is_made_anew_is_read_anew(project: Project) -> None:
-    """An image that is gone is asked whether that is right, by the plan of the build before."""
-    project.write("SConstruct", 'env.GpuProgram("build/net", env.GpuModule("net", ["a.ll"]))\n')
+    """A SConstruct may ask whether a fatbin is there; whether it is rightly absent, the plan of the build before says."""
+    project.write("SConstruct", 'made = env.GpuProgram("build/net", env.GpuModule("net", ["a.ll"]))\nmade[1].exists()\n')
     project.write("a.ll", ll("one=1.0"))
     project.build()
-    project.image("net").unlink()
+    project.path("build/net/net.fatbin").unlink()
     project.write("a.ll", ll("one=1.0", "two=2.0"))
     project.build()
     assert project.kernels("net") == ["one", "two"]
