@@ -46,7 +46,6 @@ import contextlib
 import functools
 import heapq
 import itertools
-import os
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import SCons.Action
@@ -58,7 +57,6 @@ import SCons.Executor
 import SCons.Node
 import SCons.Node.FS
 import SCons.Scanner.C
-import SCons.Script
 import SCons.Script.Main
 import SCons.Taskmaster
 import SCons.Util
@@ -75,13 +73,9 @@ __all__ = [
     "Job",
     "UnitFile",
     "builder",
-    "cleaning",
     "failed",
     "install",
-    "looking",
-    "silent",
     "unit",
-    "wanted",
 ]
 
 
@@ -565,29 +559,6 @@ def unit(env: Any, path: Any, needs: Sequence[Any], job: Job) -> Any:
 def _folder_at(fs: Any, path: str) -> Any:
     """A folder of the store. There are 256 for thousands of units."""
     return fs.Dir(path)
-
-
-def looking() -> bool:
-    """Whether this run only looks: `-n`, `-q`, `-c`, `-h`."""
-    options = SCons.Script.Main.OptionsParser.values
-    return any(getattr(options, name, False) for name in ("no_exec", "question", "clean", "help"))
-
-
-def cleaning() -> bool:
-    """Whether this run takes away what others made: `-c`."""
-    return bool(getattr(SCons.Script.Main.OptionsParser.values, "clean", False))
-
-
-def wanted(fs: Any, *targets: str) -> bool:
-    """Whether the command line names one of these, an alias or a path, which is seen from the top, whichever SConscript is being read."""
-    top = str(fs.Top.get_abspath())
-    asked = [os.path.normpath(os.path.join(top, target)) for target in SCons.Script.COMMAND_LINE_TARGETS]  # noqa: PTH118 - aliases too
-    return any(target in SCons.Script.COMMAND_LINE_TARGETS or target in asked for target in targets)
-
-
-def silent() -> bool:
-    """Whether the user asked for no lines (`-s`, `-Q` does not count)."""
-    return bool(getattr(SCons.Script.Main.OptionsParser.values, "silent", False))
 
 
 def failed() -> bool:

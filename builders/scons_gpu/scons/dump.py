@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scons_gpu.errors import GpuError
-from scons_gpu.scons import _internals
+from scons_gpu.scons import _internals, asked
 from scons_gpu.scons.choice import problem_of
 from scons_gpu.scons.images import Linking, ptx_part, read_plan
 from scons_gpu.scons.later import later
@@ -46,8 +46,8 @@ def declare_dump(env: Any, workspace: Workspace, *, root: Module, base: Path) ->
         workspace.session.warn(f"{base.name}: no kernel of the program has candidates, so there is nothing to dump")
         env.Alias("gpu-dump", [])
         return []
-    left = _internals.cleaning() and path.exists()  # by a build that was asked for it
-    if not (root.settings.dump or left or _internals.wanted(env.fs, "gpu-dump", str(path))):
+    left = asked.cleaning() and path.exists()  # by a build that was asked for it
+    if not (root.settings.dump or left or asked.wanted(env.fs, "gpu-dump", str(path))):
         return []
     jobs = [job for job, _ in choices]
     job = DumpJob(

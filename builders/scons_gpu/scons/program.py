@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from scons_gpu.assemble.choose import choose
 from scons_gpu.errors import GpuError, UsageError
 from scons_gpu.lower import options as lowering
-from scons_gpu.scons import _internals
+from scons_gpu.scons import _internals, asked
 from scons_gpu.scons.images import BundleJob, ImageJob, ManifestJob, ModuleNode, PackJob, PtxJob
 from scons_gpu.scons.later import later
 from scons_gpu.scons.modules import reach
@@ -317,7 +317,7 @@ def declare_program(env: Any, session: Session, stem: str, root: Module) -> list
     decided = [plan for entry in nodes for _, plan, _ in entry.plans]
     node = _artefact(env, manifest, [*(entry.node for entry in nodes), *decided], job)
     note_looking(workspace)
-    dumps = workspace.choices.get(str(base)) or _internals.wanted(env.fs, "gpu-dump")
+    dumps = workspace.choices.get(str(base)) or asked.wanted(env.fs, "gpu-dump")
     return [node, *(entry.node for entry in nodes), *(dump.declare_dump(env, workspace, root=root, base=base) if dumps else ())]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from scons_gpu.inspect.summary import summary
 from scons_gpu.lower.pool import Pool
-from scons_gpu.scons import _internals, counts
+from scons_gpu.scons import _internals, asked, counts
 from scons_gpu.store.builds import remember
 from scons_gpu.store.log import BuildLog
 from scons_gpu.store.stats import stats
@@ -81,7 +81,7 @@ class Workspace:
         """Writes the start record, once, before the first action's."""
         with self.session.lock:
             if not self.log.written:
-                self.log.write(type="start", argv=sys.argv[1:], looking=_internals.looking(), jobs=self.session.jobs)
+                self.log.write(type="start", argv=sys.argv[1:], looking=asked.looking(), jobs=self.session.jobs)
 
     def show(self, kernel: str, text: str) -> None:
         """Says what a tool said of a kernel; the same once."""
@@ -171,7 +171,7 @@ class Session:
         """Closes the log and says what was done. Runs when SCons is through, whatever came before."""
         if self._pool:
             self._pool.close()
-        if _internals.looking() or not _internals.Batch.begun:
+        if asked.looking() or not _internals.Batch.begun:
             return
         for workspace in self._workspaces.values():
             self._close_or_say(workspace)
@@ -205,7 +205,7 @@ class Session:
                 remember(workspace.store.root, self.build, program=program, names=counts.names(paths))
         counted = stats(workspace.log.written, build=self.build)
         # A run that another's mistake ended, in an SConscript or for want of a source, may have come to nothing of ours.
-        if not (_internals.silent() or (_internals.failed() and counted.did_nothing)):
+        if not (asked.silent() or (_internals.failed() and counted.did_nothing)):
             sys.stdout.write(summary(counted) + "\n")
             sys.stdout.flush()
 

@@ -15,7 +15,7 @@ import SCons.Errors
 from SCons.Script import GetOption
 
 from scons_gpu.errors import DiffersError, GpuError
-from scons_gpu.scons import _internals
+from scons_gpu.scons import asked
 from scons_gpu.scons.later import later
 from scons_gpu.scons.settings import VARIABLES
 from scons_gpu.source.shadows import asked_for, folders, named_files, shadows
@@ -365,5 +365,5 @@ LOOKING_NOTE = "units are decided during the build: -n shows those that the pres
 
 def note_looking(workspace: Workspace) -> None:
     """Says, once, what -n cannot foresee."""
-    if _internals.looking() and GetOption("no_exec"):
+    if asked.looking() and GetOption("no_exec"):
         workspace.session.warn(LOOKING_NOTE)

@@ -22,7 +22,7 @@ from scons_gpu.errors import (
     ToolStoppedError,
     from_json,
 )
-from scons_gpu.scons import _internals
+from scons_gpu.scons import _internals, asked
 from scons_gpu.scons.later import later
 from scons_gpu.scons.steps import Outcome, Step, answered, assembling, lowering
 from scons_gpu.split import digest
@@ -214,7 +214,7 @@ class Recipe:
 
     def _verified(self, part: Part, path: Path) -> list[Any]:
         """The node that compiles again what is at `path`, and what it was made from. Nothing where the run only looks."""
-        if not self.verify or _internals.looking():
+        if not self.verify or asked.looking():
             return []
         ptx, nodes = self.ptx_path(part), self.workspace.verified
         if (ptx, path) not in nodes:
