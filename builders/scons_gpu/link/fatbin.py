@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from scons_gpu.assemble import cubin
 from scons_gpu.assemble.failures import classify, silent
 from scons_gpu.errors import LinkError
-from scons_gpu.link.ptx_reader import target_named
+from scons_gpu.source.ptx_reader import target_named
 from scons_gpu.toolchain.arch import Target, parse
 from scons_gpu.toolchain.process import private_folder, run
 

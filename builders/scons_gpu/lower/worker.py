@@ -39,9 +39,18 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 
-def source(*, path: str, arch: str, output: str) -> dict[str, Any]:
-    """Reads IR (text or bitcode) and writes LLVM's printed text of it."""
-    from scons_gpu.source.ir import read_ir  # noqa: PLC0415 - each operation loads its own room
+def source(*, path: str, arch: str, output: str, name: str = "", assembler: tuple[str, int] | None = None) -> dict[str, Any]:
+    """Reads IR (text or bitcode) and writes LLVM's printed text of it; PTX is written as it is, once it was read.
+
+    `assembler`: see `source.ptx.Assembler`.
+    """
+    if path.endswith(".ptx"):
+        from scons_gpu.source.ptx import Assembler, read_ptx  # noqa: PLC0415 - each operation loads its own room
+
+        known = Assembler(*assembler) if assembler else None
+        write_atomic(Path(output), read_ptx(Path(path), name=name or path, target=_target(arch), assembler=known))
+        return {}
+    from scons_gpu.source.ir import read_ir  # noqa: PLC0415 - the same
 
     text, said = read_ir(Path(path), target=_target(arch))
     write_atomic(Path(output), text)
@@ -49,19 +58,31 @@ def source(*, path: str, arch: str, output: str) -> dict[str, Any]:
 
 
 def split(  # noqa: PLR0913 - one keyword per field of the message
-    *, path: str, source: str, arch: str, form: str, roots: Sequence[str], output: str, known: Known = ""
+    *, path: str, source: str, arch: str, form: str, roots: Sequence[str], output: str, known: Known = "", lines: bool = False
 ) -> dict[str, Any]:
-    """Splits IR: slices go to the store, the index to `output`, with what LLVM said. `known`: see `split.parse`."""
+    """Splits IR: slices go to the store, the index to `output`, with what LLVM said. `known`: see `split.parse`.
+
+    PTX is told by the suffix of `path`; `lines` keeps its line information.
+    """
     from scons_gpu.source.failed import from_ir  # noqa: PLC0415 - each operation loads its own room
     from scons_gpu.split import split as split_ir  # noqa: PLC0415 - the same
     from scons_gpu.split.index import Index, to_text  # noqa: PLC0415 - the same
 
     store = _store(tuple(roots))
-    text = _text(path)
+    text = _text(path) if not path.endswith(".ptx") else _ptx(path, source)
     if (failure := from_ir(text)) is not None:
         write_atomic(Path(output), to_text(Index(source=source, arch=_target(arch).name, form=form, failure=failure)))
         return {"units": 0}
-    index = split_ir(text, source=source, target=_target(arch), form=form, put=lambda slice_: store.put_text("slice", slice_), known=known)
+
+    def put(text: str) -> str:
+        return store.put_text("slice", text)
+
+    if path.endswith(".ptx"):
+        from scons_gpu.split.ptx import split_ptx  # noqa: PLC0415 - the same
+
+        index = split_ptx(text, source=source, target=_target(arch), form=form, put=put, lines=lines)
+    else:
+        index = split_ir(text, source=source, target=_target(arch), form=form, put=put, known=known)
     said = condense(_captured())
     if said:
         index = dataclasses.replace(index, notes=(*index.notes, said))
@@ -84,12 +105,13 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
     output: str = "",
     seconds: float | None = None,
 ) -> dict[str, Any]:
-    """Lowers one slice. It comes by name (`slice`, from the store at `roots`) or is a `file`.
+    """Lowers one slice; one that is PTX already is only renamed. It comes by name (`slice`, from the store at `roots`) or is a `file`.
 
     PTX and record go to the store's `path`, under `key`; or the PTX alone to `output`; with neither it is in the answer as `ptx`.
     After `seconds` of CPU time the system ends this process.
     """
     from scons_gpu.lower import llvm  # noqa: PLC0415 - each operation loads its own room
+    from scons_gpu.split import ptx_slice  # noqa: PLC0415 - the same
 
     wanted = LowerOptions(**options)
     _limit(seconds)
@@ -97,15 +119,18 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
         _expected.add(llvm.STRIPPED)
     store = _store(tuple(roots)) if roots else None
     text = _text(file) if file or store is None else _slice(store, slice)
-    ptx = llvm.lower(
-        text,
-        target=_target(arch),
-        options=wanted,
-        libdevice=libdevice,
-        renames=dict(renames),
-        searched=searched,
-        cache=str(store.root / "tools") if store else "",
-    ).text
+    if ptx_slice.is_ptx(text):
+        ptx = ptx_slice.renamed(text, dict(renames))
+    else:
+        ptx = llvm.lower(
+            text,
+            target=_target(arch),
+            options=wanted,
+            libdevice=libdevice,
+            renames=dict(renames),
+            searched=searched,
+            cache=str(store.root / "tools") if store else "",
+        ).text
     answer: dict[str, Any] = {"bytes": len(ptx), "warnings": store.drain_warnings() if store else []}
     if path and store is not None:
         _save(store, Path(path), ptx.encode(), key)
@@ -128,6 +153,12 @@ def _text(path: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         msg = f"{path} cannot be read: {error}"
         raise SourceError(msg) from None
+
+
+def _ptx(path: str, source: str) -> str:
+    from scons_gpu.source.ptx import read_text  # noqa: PLC0415 - each operation loads its own room
+
+    return read_text(Path(path), name=source)
 
 
 def _slice(store: Store, name: str) -> str:

@@ -313,6 +313,8 @@ class ModuleNode:
     """Architecture, the plan's node, its file."""
     ptx: tuple[tuple[str, int], ...] = ()
     """Architecture → PTX version, 78 for 7.8."""
+    texts: tuple[tuple[str, tuple[Path, ...]], ...] = ()
+    """Architecture → what its sources were split from, in their order."""
 
     def built(self) -> manifest.BuiltModule:
         """What the manifest says of it; in a bundle, all but the tree around it stands inside."""
@@ -328,14 +330,8 @@ class ModuleNode:
             bundle=self.path if made and bundled else None,
             inner=self._inner(self.path) if self.path and made and bundled else None,
             options=self.options(),
-            ir=self._ir() if made else {},
+            ir=dict(self.texts) if made else {},
         )
-
-    def _ir(self) -> dict[str, list[Path]]:
-        found = {}
-        for target, _, plan in self.plans:
-            found[target.name] = [plan.with_name(source.file(target.name, "ll")) for source in self.module.sources]
-        return found
 
     def options(self) -> dict[str, Any]:
         """What the module was built with."""

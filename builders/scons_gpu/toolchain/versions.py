@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.tables import Arch
     from scons_gpu.toolchain.tools import Tool, Toolchain
 
-__all__ = ["check", "check_clang", "known_to_llvm", "known_to_ptxas", "ptx_version", "require", "supported"]
+__all__ = ["check", "check_clang", "known_to_llvm", "known_to_ptxas", "ptx_version", "reader_of_ptx", "require", "supported"]
 
 _INSTALL = {
     "clang": "pip install 'scons-gpu[clang]' brings it; GPU_CLANG names one",
@@ -46,6 +46,13 @@ def ptx_version(target: Target, *, llvm: str, ptxas: Tool | None) -> int:
         raise _unknown(target, llvm=llvm, ptxas=ptxas)
     newest = min([_llvm_ptx(llvm), *([_ptxas_ptx(ptxas)] if ptxas is not None else [])])
     return max(newest, _least_ptx(target))
+
+
+def reader_of_ptx(ptxas: Tool | None) -> tuple[str, int] | None:
+    """An assembler as messages call it, and the newest PTX version that it reads; None where its version is not known."""
+    if ptxas is None or not version_tuple(ptxas.version):
+        return None
+    return f"ptxas {ptxas.version}", _ptxas_ptx(ptxas)
 
 
 def check(toolchain: Toolchain, targets: Sequence[Target]) -> tuple[str, ...]:
