@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from scons_gpu.errors import RefusedError, SourceError
 from scons_gpu.split import ptx_text
+from scons_gpu.split.ptx_scopes import unhidden
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -180,8 +181,8 @@ class _Reader:
 
     def _function(self, name: str, statement: Statement) -> Function:
         start, _, rest = statement.text.partition("{")
-        head = ptx_text.head(start)
-        body = ptx_text.body(rest.rpartition("}")[0], lines=self._lines, symbols=self._symbols)
+        kept = ptx_text.body(rest.rpartition("}")[0], lines=self._lines, symbols=self._symbols)
+        head, body = unhidden(name, ptx_text.head(start), kept, self._symbols)
         entry = bool(_ENTRY.match(head))
         self._refuse_hidden_state(name, body, entry=entry)
         own = [text for text, space in _OWN.findall(body) if space == "shared"] if ".shared" in body else []
@@ -197,7 +198,7 @@ class _Reader:
         )
 
     def _prototype(self, name: str, statement: Statement) -> Function:
-        head = ptx_text.head(statement.text.rstrip().removesuffix(";"))
+        head, _ = unhidden(name, ptx_text.head(statement.text.rstrip().removesuffix(";")), "", self._symbols)
         return Function(
             name=name,
             entry=bool(_ENTRY.match(head)),

@@ -13,14 +13,15 @@ from scons_gpu.source.ptx_reader import LOC, NAME, plain
 from scons_gpu.split.pieces import Piece
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection
 
-__all__ = ["Declarator", "body", "cut", "declarators", "head", "renamed"]
+__all__ = ["Declarator", "body", "cut", "declarators", "head", "labels", "renamed"]
 
 _WORD = re.compile(r'("[^"\n]*"|[\w$%.]+)')
 """A symbol is never less than a whole run of these: a register, an opcode and a number are other runs."""
 _LOC = re.compile(LOC)
-_LABEL = re.compile(rf"({NAME})\s*:(?!:)")
+_BEHIND = re.compile(rf"{NAME}\s*$")
+_INNER = re.compile(r"[\w$.%]")
 _DEPOT = re.compile(r"__local_depot\d+")
 _COUNTED = re.compile(r"\d+(?:_\d+)*$")
 _LINKAGE = re.compile(r"^\.(?:extern|visible|weak|common)\s+")
@@ -135,54 +136,57 @@ def _line(line: str) -> str:
     return "".join(each if each[:1] == '"' else re.sub(r"\s+", " ", each) for each in re.split(r'("[^"]*")', line)).strip()
 
 
+def labels(text: str) -> list[str]:
+    """What stands before a colon, each name once: labels, and lists of the targets of a branch or call. Colons are rare, words are not."""
+    found, at = dict[str, None](), text.find(":")
+    while at >= 0:
+        if text[at + 1 : at + 2] == ":":  # `.L2::128B`
+            at += 1
+        elif match := _BEHIND.search(text, max(0, text.rfind("\n", 0, at)), at):
+            found[match[0].rstrip()] = None
+        at = text.find(":", at + 1)
+    return list(found)
+
+
 def _relabelled(text: str, symbols: Collection[str]) -> str:
     """Compilers count labels through a whole module, so that another function would change these."""
-    counted = [name for name in dict.fromkeys([*_LABEL.findall(text), *_DEPOT.findall(text)]) if _COUNTED.search(name)]
+    named = [*labels(text), *(_DEPOT.findall(text) if "__local_depot" in text else ())]
     names: dict[str, str] = {}
     counts: dict[str, int] = {}
-    for name in counted:
+    for name in dict.fromkeys(name for name in named if name[-1].isdigit()):
         stem = _COUNTED.sub("", name)
         counts[stem] = counts.get(stem, -1) + 1
         names[name] = f"{stem}_{counts[stem]}"
-    if not names:
+    if not names or not names.keys().isdisjoint(symbols) or any(re.search(rf"{re.escape(stem)}_\d+(?![\w$])", text) for stem in counts):
         return text
-    parts = _WORD.split(text)
-    words = set(parts[1::2])
-    if not words.isdisjoint(names.values()) or not names.keys().isdisjoint(symbols):
-        return text
-    parts[1::2] = [names.get(word, word) for word in parts[1::2]]
-    return "".join(parts)
+    pattern = re.compile("|".join(rf"{re.escape(stem)}\d+(?:_\d+)*(?![\w$])" for stem in sorted(counts, key=len, reverse=True)))
+    return pattern.sub(lambda match: _renumbered(match, names), text)
+
+
+def _renumbered(match: re.Match[str], names: dict[str, str]) -> str:
+    """The tail of a longer word is no label."""
+    begins = match.start() == 0 or not _INNER.match(match.string, match.start() - 1)
+    return names.get(match[0], match[0]) if begins else match[0]
 
 
 def cut(text: str, symbols: Collection[str], *, aliases: dict[str, str], owner: str = "") -> Piece:
     """`text` with a reference `@name` for each of `symbols`, `#n` for a file of a `.loc`, and the parameters of `owner` called after it."""
-    literals, order, refs = [""], [], dict[str, int]()
-    for ref, literal in _references(_WORD.split(text), symbols, aliases, f"{owner}_param_"):
-        if ref:
-            order.append(refs.setdefault(ref, len(refs)))
-            literals.append(literal)
-        else:
-            literals[-1] += literal
-    return Piece(literals, order, tuple(refs))
-
-
-def _references(parts: list[str], symbols: Collection[str], aliases: dict[str, str], parameter: str) -> Iterator[tuple[str, str]]:
-    """(reference, what follows it): the first has no reference."""
-    run, ref = [parts[0]], ""
-    for index in range(1, len(parts), 2):
-        word, following = parts[index], parts[index + 1]
-        if word in symbols and not _is_opcode(parts, index):
-            found, rest = f"@{aliases.get(word, word)}", following
-        elif word.startswith(parameter) and len(parameter) > len("_param_"):
-            found, rest = f"@{parameter[: -len('_param_')]}", word[len(parameter) - len("_param_") :] + following
-        elif parts[index - 2] == ".loc":
-            found, rest = f"#{word}", following
-        else:
-            run += (word, following)
-            continue
-        yield ref, "".join(run)
-        run, ref = [rest], found
-    yield ref, "".join(run)
+    parts = _WORD.split(text)
+    words = parts[1::2]
+    own = f"{owner}_param_"
+    wanted = {word: f"@{aliases.get(word, word)}" for word in set(words) if word in symbols}
+    wanted |= {word: f"@{owner}" for word in set(words) if owner and word.startswith(own) and word not in wanted}
+    places = [place for place, word in enumerate(words) if word in wanted and not (word in _BARE and _is_opcode(parts, 2 * place + 1))]
+    lines = {place + 1 for place, word in enumerate(words) if word == ".loc"} if ".loc" in text else set[int]()
+    literals, order, refs, done = list[str](), list[int](), dict[str, int](), 0
+    for place in sorted(lines.union(places)):
+        word, index = words[place], 2 * place + 1
+        order.append(refs.setdefault(f"#{word}" if place in lines else wanted[word], len(refs)))
+        literals.append("".join(parts[done:index]))
+        tail = owner and place not in lines and word.startswith(own) and word not in symbols
+        parts[index] = word[len(owner) :] if tail else ""
+        done = index
+    return Piece([*literals, "".join(parts[done:])], order, tuple(refs))
 
 
 _BARE = frozenset(("bra", "brkpt", "call", "exit", "nop", "ret", "trap"))
@@ -190,8 +194,6 @@ _BARE = frozenset(("bra", "brkpt", "call", "exit", "nop", "ret", "trap"))
 
 
 def _is_opcode(parts: list[str], index: int) -> bool:
-    if parts[index] not in _BARE:
-        return False
     before = parts[index - 1].rstrip(" \n")
     return before[-1:] not in {",", "[", "(", "="} and not (parts[index - 2].startswith("call") and index > 1)
 
