@@ -53,7 +53,7 @@ def test_contract_the_assembler_knows_what_the_table_says(here: Toolchain) -> No
     said = subprocess.run([here.ptxas.path, "--help"], capture_output=True, text=True, check=True).stdout
     allowed = said[said.index("--gpu-name") :]
     allowed = allowed[: allowed.index("Default value")]
-    assert set(re.findall(r"'sm_(\w+)'", allowed)) == set(versions.known_to_ptxas(here.ptxas))
+    assert set(re.findall(r"'sm_(\w+)'", allowed)) == set(versions.known_to(here.ptxas))
 
 
 def test_contract_the_assembler_reads_the_ptx_that_the_table_says_and_no_newer(here: Toolchain, tmp_path: Path) -> None:
@@ -121,11 +121,11 @@ def test_each_architecture_on_both_sides_of_its_first_and_last_release(arch: Arc
         name = f"{arch.number}{suffix}"
         with_it = next(release for release, ptx in PTX_OF_CUDA.items() if ptx >= least)
         before = max((release for release, ptx in PTX_OF_CUDA.items() if ptx < least), default=None)
-        assert name in versions.known_to_ptxas(tool("ptxas", f"{with_it[0]}.{with_it[1]}.1"))
-        assert before is None or name not in versions.known_to_ptxas(tool("ptxas", f"{before[0]}.{before[1]}.99"))
+        assert name in versions.known_to(tool("ptxas", f"{with_it[0]}.{with_it[1]}.1"))
+        assert before is None or name not in versions.known_to(tool("ptxas", f"{before[0]}.{before[1]}.99"))
     if arch.dropped:
-        assert str(arch.number) in versions.known_to_ptxas(tool("ptxas", "12.9.86"))
-        assert str(arch.number) not in versions.known_to_ptxas(tool("ptxas", "13.0.0"))
+        assert str(arch.number) in versions.known_to(tool("ptxas", "12.9.86"))
+        assert str(arch.number) not in versions.known_to(tool("ptxas", "13.0.0"))
 
 
 # The PTX version.
@@ -150,7 +150,7 @@ def test_each_architecture_on_both_sides_of_its_first_and_last_release(arch: Arc
 )
 def test_the_lowest_of_what_all_allow(name: str, llvm: str, ptxas: str | None, expected: int) -> None:
     assembler = None if ptxas is None else tool("ptxas", ptxas)
-    assert versions.ptx_version(target(name), llvm=llvm, ptxas=assembler) == expected
+    assert versions.ptx_version(target(name), llvm=llvm, assembler=assembler) == expected
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_the_lowest_of_what_all_allow(name: str, llvm: str, ptxas: str | None, e
 )
 def test_a3_an_unknown_architecture_lists_what_is_known(name: str, llvm: str, ptxas: str, says: str) -> None:
     with pytest.raises(UnsupportedArchError) as caught:
-        versions.ptx_version(target(name), llvm=llvm, ptxas=tool("ptxas", ptxas))
+        versions.ptx_version(target(name), llvm=llvm, assembler=tool("ptxas", ptxas))
     assert says in str(caught.value)
     assert "sm_80" in caught.value.hint
     assert f"{name}," not in caught.value.hint.replace("compute", "sm")
@@ -178,7 +178,7 @@ def test_a3_an_unknown_architecture_lists_what_is_known(name: str, llvm: str, pt
 
 def test_without_llvm() -> None:
     with pytest.raises(ToolMissingError, match="llvmlite"):
-        versions.ptx_version(target("sm_90"), llvm="", ptxas=None)
+        versions.ptx_version(target("sm_90"), llvm="", assembler=None)
 
 
 def test_all_of_its_own_accord_is_what_this_environment_can_build(here: Toolchain) -> None:

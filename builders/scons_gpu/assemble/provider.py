@@ -52,7 +52,9 @@ class Capabilities:
     """PTX to a relocatable object."""
     link: bool
     """Relocatable objects to an image."""
-    clones_functions: bool
+    link_ptx: bool = False
+    """Its link takes PTX beside objects."""
+    clones_functions: bool = False
     """Relocatable kernels keep the registers of whole ones (FACTS: plain `-c` costs the call ABI's 24 registers)."""
 
 

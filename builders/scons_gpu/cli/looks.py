@@ -13,9 +13,12 @@ from scons_gpu.cli import tools as given
 from scons_gpu.errors import GpuError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from scons_gpu.cli.program import Place
     from scons_gpu.inspect.compare import Report
     from scons_gpu.inspect.tables import Cell
+    from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Toolchain
 
 __all__ = ["COMMANDS"]
@@ -34,8 +37,8 @@ def doctor(ctx: click.Context, archs: tuple[str, ...], as_json: bool) -> None:
 
     place: Place = ctx.obj
     found = given.toolchain(place.store, keep=place.store.is_dir())
-    capabilities, log = _provider(found, place)
-    report = examine.report(found, parse(list(archs)) if archs else (), capabilities=capabilities, choice=log)
+    targets = parse(list(archs)) if archs else ()
+    report = examine.report(found, targets, **_provider(found, targets, place))
     if as_json:
         _print_json(report)
     else:
@@ -44,17 +47,25 @@ def doctor(ctx: click.Context, archs: tuple[str, ...], as_json: bool) -> None:
         ctx.exit(1)
 
 
-def _provider(found: Toolchain, place: Place) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What the assembler in use can do, and how it was chosen; for want of one, why not."""
+def _provider(found: Toolchain, targets: Sequence[Target], place: Place) -> dict[str, Any]:
+    """What makes and links images here, what it can do, and how it was chosen; for want of one, why not."""
     from dataclasses import asdict
 
     from scons_gpu.assemble.choose import choose
 
+    facts = place.store / "tools" if place.store.is_dir() else given.scratch()
     try:
-        choice = choose(found, needs=["compile"], facts=place.store / "tools" if place.store.is_dir() else given.scratch())
+        choice = choose(found, needs=["relocatable", "link"], targets=targets, facts=facts)
     except GpuError as error:
-        return {}, tuple(str(error).splitlines())
-    return asdict(choice.provider.capabilities), choice.log
+        return {"choice": tuple(str(error).splitlines())}
+    if choice.making is None:
+        return {"choice": choice.log}
+    return {
+        "capabilities": asdict(choice.provider.capabilities),
+        "choice": choice.log,
+        "assembler": choice.making.compiler,
+        "linker": choice.making.linker,
+    }
 
 
 def _show_doctor(report: dict[str, Any]) -> None:

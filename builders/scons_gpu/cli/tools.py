@@ -27,7 +27,7 @@ __all__ = ["arch", "as_json", "assemble_options", "assembling", "lower_options",
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-_providers = click.Choice(["auto", "ptxas"])
+_providers = click.STRING
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 output = click.option("-o", "--output", required=True, type=click.Path(dir_okay=False), help="The file to write.", metavar="FILE")
 
@@ -93,7 +93,7 @@ def lower_options(wanted: Target, tools: Toolchain, *, ptx: int | None, **option
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.toolchain.versions import ptx_version
 
-    return LowerOptions(ptx=ptx or ptx_version(wanted, llvm=tools.llvm, ptxas=tools.ptxas), **options)
+    return LowerOptions(ptx=ptx or ptx_version(wanted, llvm=tools.llvm, assembler=tools.ptxas), **options)
 
 
 def assemble_options(*, flags: tuple[str, ...], **options: Any) -> AssembleOptions:  # noqa: ANN401 - its fields

@@ -16,6 +16,7 @@ from scons_gpu.scons.modules import name_below_top
 from scons_gpu.scons.steps import Outcome, options_text, read_index
 from scons_gpu.store import sealed
 from scons_gpu.store.files import write_atomic
+from scons_gpu.toolchain import versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,7 +100,8 @@ def declare_choice(  # noqa: PLR0913 - what a choice is made of
     """The node that makes the plan at `path` of the undecided one."""
     helpers = [(module, *_for_owner(chain, module).plan(target, ptx=ptx)) for module in chain.module.helpers]
     tuning = [(name_below_top(node, chain.env), Path(node.rfile().get_abspath())) for node in chain.settings.tuning]
-    tools = {"llvm": chain.tools.llvm.partition(" ")[0], "ptxas": chain.tools.ptxas.version if chain.tools.ptxas else ""}
+    assembler = chain.assembler
+    tools = {"llvm": chain.tools.llvm.partition(" ")[0], **({versions.family(assembler): assembler.version} if assembler else {})}
     job = ChoiceJob(
         **chain.common(target, chain.module.name, path),
         signature=options_text(

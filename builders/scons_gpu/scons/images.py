@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import scons_gpu.plan as plans
+    from scons_gpu.assemble.making import Making
     from scons_gpu.errors import GpuError
     from scons_gpu.link import bundle, bundled, fatbin, image, manifest, ptx, twins
     from scons_gpu.plan import Part, Plan
@@ -313,6 +314,8 @@ class ModuleNode:
     """Architecture, the plan's node, its file."""
     ptx: tuple[tuple[str, int], ...] = ()
     """Architecture → PTX version, 78 for 7.8."""
+    making: Making | None = None
+    """What assembled and linked it; None where it ends with PTX."""
 
     def built(self) -> manifest.BuiltModule:
         """What the manifest says of it; in a bundle, all but the tree around it stands inside."""
@@ -342,6 +345,7 @@ class ModuleNode:
         settings = self.module.settings
         return {
             "link": settings.link,
+            "provider": self.making.name if self.making else None,
             "opt": settings.opt,
             "ftz": settings.ftz,
             "fast_math": settings.fast_math,
@@ -361,7 +365,7 @@ class ModuleNode:
         for target, _, path in self.plans:
             plan = read_plan(path)
             if plan.units:
-                found.append(_from_sidecar(plan, path.with_name(f"{target.name}.{'cubin' if target.real else 'ptx'}")))
+                found.append(_from_sidecar(plan, path.with_name(f"{target.name}.{'cubin' if target.real and self.making else 'ptx'}")))
         return found
 
 
@@ -399,15 +403,15 @@ class ManifestJob(Step):
     def tools_used(self) -> dict[str, tuple[str, str]]:
         """Version and identity of the tools that took part: one more on the machine changes no byte."""
         active = [entry.module for entry in self.modules if entry.node is not None]
-        real = any(target.real for module in active for target in module.settings.archs)
         linked = any(module.settings.link == "image" for module in active)
         took_part = {
             "clang": any(source.name.endswith(".cu") for module in active for source in module.sources),
             "libdevice": True,
-            "ptxas": real,
-            "nvlink": real and linked,
             "fatbinary": linked,
         }
-        found = {name: getattr(self.tools, name) for name, part in took_part.items() if part}
+        found = [getattr(self.tools, name) for name, part in took_part.items() if part]
+        for entry in self.modules:
+            if entry.node is not None and entry.making:
+                found += [entry.making.compiler, entry.making.linker if entry.module.settings.link == "image" else None]
         version, _, identity = self.tools.llvm.partition(" ")
-        return {"llvm": (version, identity), **{name: (tool.version, tool.identity) for name, tool in found.items() if tool}}
+        return {"llvm": (version, identity), **{tool.name: (tool.version, tool.identity) for tool in found if tool}}

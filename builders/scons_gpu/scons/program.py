@@ -20,12 +20,13 @@ from scons_gpu.scons.units import Recipe
 from scons_gpu.split import INDEX_FORMAT
 from scons_gpu.toolchain import versions
 from scons_gpu.toolchain.ourselves import identity
+from scons_gpu.workers.isolated import isolated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scons_gpu.assemble.choose import Need
-    from scons_gpu.assemble.provider import Provider
+    from scons_gpu.assemble.choose import Choice, Need
+    from scons_gpu.assemble.making import Making
     from scons_gpu.scons import choice, dump
     from scons_gpu.scons.modules import Module, Source
     from scons_gpu.scons.session import Session, Workspace
@@ -64,6 +65,21 @@ class Chain:
         """Where the user said the tools are, as a command run by hand is told."""
         return self.settings.environment
 
+    @functools.cached_property
+    def choice(self) -> Choice | None:
+        """What assembles and links its units; None for a module whose architectures are all virtual."""
+        return choice_for(self.tools, self.settings, self.workspace.facts)
+
+    @property
+    def making(self) -> Making | None:
+        """How that is made; None where the module ends with PTX."""
+        return self.choice.making if self.choice else None
+
+    @property
+    def assembler(self) -> Tool | None:
+        """What reads its PTX, as far as is known: what a driver reads, nobody knows."""
+        return self.making.compiler if self.making else None if self.choice else self.tools.ptxas
+
     @property
     def form(self) -> str:
         """How units are cut for the link mode."""
@@ -73,7 +89,7 @@ class Chain:
         """How its units become PTX; a candidate's with settings of its own."""
         settings = settings or self.settings
         return lowering.LowerOptions(
-            ptx=versions.ptx_version(target, llvm=self.tools.llvm, ptxas=self.tools.ptxas),
+            ptx=versions.ptx_version(target, llvm=self.tools.llvm, assembler=self.assembler),
             opt=settings.opt,
             ftz=settings.ftz,
             fast_math=settings.fast_math,
@@ -200,10 +216,7 @@ class Chain:
     def recipe(self, target: Target, options: lowering.LowerOptions, splits: Sequence[SplitJob], *, ptx: bool) -> Recipe:
         """How the units of one architecture are made."""
         kind = "ptx" if ptx or not target.real else "whole" if self.settings.link == "bundle" else "rel"
-        provider = None
-        if kind != "ptx":
-            needs: tuple[Need, ...] = ("compile",) if kind == "whole" else ("relocatable", "link")
-            provider = _provider(self.tools, self.settings.provider, needs, self.workspace.facts)
+        provider = isolated(self.making, self.session.run) if kind != "ptx" and self.making else None
         return Recipe(
             workspace=self.workspace,
             env=self.env,
@@ -237,7 +250,7 @@ class Chain:
 
     def image(self, target: Target, *, path: Path | None = None, ptx: bool = False) -> tuple[Any, Path, Any, Path]:
         """Plan to image; to PTX for a virtual architecture, or where asked for."""
-        ptx = ptx or not target.real
+        ptx = ptx or not target.real or self.making is None
         node, plan, recipe = self.plan(target, ptx=ptx)
         self.workspace.plans.setdefault(str(self.folder.parent), []).append(plan)
         path = path or self.folder / f"{target.name}.{'ptx' if ptx else 'cubin'}"
@@ -276,13 +289,30 @@ class Chain:
     def made(self, node: Any, path: Path, plans: Sequence[tuple[Target, Any, Path]]) -> ModuleNode:
         """The module's end of the chain."""
         ptx = tuple((target.name, self.lower_options(target).ptx) for target, _, _ in plans)
-        return ModuleNode(module=self.module, node=node, path=path, plans=tuple(plans), ptx=ptx)
+        return ModuleNode(module=self.module, node=node, path=path, plans=tuple(plans), ptx=ptx, making=self.making)
+
+
+def choice_for(tools: Toolchain, settings: Settings, facts: Path, *, needs: tuple[Need, ...] = ()) -> Choice | None:
+    """What does the work for these settings; None where all architectures are virtual."""
+    targets = tuple(target for target in settings.archs if target.real)
+    wanted = needs or (("compile",) if settings.link == "bundle" else ("relocatable", "link"))
+    return _choose(tools, settings.provider, wanted, targets, settings.defer == "always", facts) if targets else None
 
 
 @functools.cache
-def _provider(tools: Toolchain, wanted: str, needs: tuple[Need, ...], facts: Path) -> Provider:
-    """One for all modules, and so one look at what the assembler can do."""
-    return choose(tools, wanted=wanted, needs=needs, facts=facts).provider
+def _choose(tools: Toolchain, wanted: str, needs: tuple[Need, ...], targets: tuple[Target, ...], always: bool, facts: Path) -> Choice:  # noqa: FBT001, PLR0913, PLR0917 - all that decides
+    """Once for all modules alike, and so one look at what the tools can do."""
+    return choose(tools, wanted=wanted, needs=needs, targets=targets, always_defer=always, facts=facts)
+
+
+def check_tools(session: Session, tools: Toolchain, targets: Sequence[Target], choice: Choice | None) -> None:
+    """Says what there is to say of the tools that were chosen. Raises for what may not be used together, or not for these architectures."""
+    making = choice.making if choice else None
+    if choice and not making:
+        session.warn("\n".join((choice.log[-1], *(f"    {line}" for line in choice.log[:-1]))))
+    assembler = making.compiler if making else None if choice else tools.ptxas
+    for warning in versions.check(targets, llvm=tools.llvm, assembler=assembler, linker=making.linker if making else None):
+        session.warn(warning)
 
 
 def pack_signature(fatbinary: Tool, *, archs: Sequence[str]) -> str:
@@ -332,8 +362,7 @@ def _module(env: Any, session: Session, workspace: Workspace, module: Module, ba
     if module.bypass or not module.sources:
         return ModuleNode(module=module, node=None, path=None, plans=())
     tools = session.toolchain(module.settings, workspace.facts)
-    for warning in versions.check(tools, module.settings.archs):
-        session.warn(warning)
+    check_tools(session, tools, module.settings.archs, choice_for(tools, module.settings, workspace.facts))
     chain = Chain(
         session=session,
         workspace=workspace,

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from scons_gpu.inspect.summary import summary
-from scons_gpu.workers.pool import Pool
 from scons_gpu.scons import _internals, asked, counts
 from scons_gpu.store.builds import remember
 from scons_gpu.store.log import BuildLog
@@ -21,6 +20,7 @@ from scons_gpu.store.stats import stats
 from scons_gpu.store.store import Store, writable
 from scons_gpu.toolchain import versions
 from scons_gpu.toolchain.tools import discover
+from scons_gpu.workers.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,6 +114,10 @@ class Session:
         with self.lock:
             self._pool = self._pool or Pool()
             return self._pool
+
+    def run(self, op: str, **arguments: Any) -> dict[str, Any]:
+        """Has a worker do `op`."""
+        return self.pool.run(op, **arguments)
 
     def workspace(self, roots: Sequence[Path], *, fallback: Path) -> Workspace:
         """The store of these roots. A first root that cannot be written is only read, and `fallback` is written."""

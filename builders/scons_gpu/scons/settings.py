@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scons_gpu.assemble.choose import ALONE, COMPILERS, LINKERS, known
 from scons_gpu.assemble.provider import AssembleOptions
 from scons_gpu.errors import UsageError
 from scons_gpu.source.options import ClangOptions
@@ -25,7 +26,11 @@ VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_OPT": (3, "optimisation level of LLVM and the assembler, 0 to 3"),
     "GPU_LINK": ("image", "image: one linked cubin per module; bundle: kernels side by side, loaded one by one"),
     "GPU_LOWER": ("auto", "auto or llvm"),
-    "GPU_PROVIDER": ("auto", "auto or ptxas"),
+    "GPU_PROVIDER": (
+        "auto",
+        "what assembles and links: ptxas, nvptxcompiler, nvjitlink, driver, none, a pair as nvptxcompiler+nvlink, or auto",
+    ),
+    "GPU_DEFER": ("auto", "auto: PTX goes to the link only where nothing makes objects; always: relocatable assembly counts as absent"),
     "GPU_FRONTEND": ("auto", "auto or clang"),
     "GPU_CLANG": ("", "path of clang"),
     "GPU_CLANGFLAGS": ((), "further flags for clang"),
@@ -53,7 +58,7 @@ PER_SOURCE = {"CPPDEFINES": "defines", "CPPPATH": "cpppath", "GPU_CLANGFLAGS": "
 CHOICES = {
     "GPU_LINK": ("image", "bundle"),
     "GPU_LOWER": ("auto", "llvm"),
-    "GPU_PROVIDER": ("auto", "ptxas"),
+    "GPU_DEFER": ("auto", "always"),
     "GPU_FRONTEND": ("auto", "clang"),
 }
 
@@ -66,6 +71,7 @@ class Settings:
     opt: int
     link: str
     provider: str
+    defer: str
     ftz: bool
     fast_math: bool
     lineinfo: bool
@@ -148,7 +154,8 @@ def read(
         archs=(),
         opt=opt,
         link=chosen["GPU_LINK"],
-        provider=chosen["GPU_PROVIDER"],
+        provider=_provider(get),
+        defer=chosen["GPU_DEFER"],
         ftz=_flag("GPU_FTZ", get) or _flag("GPU_FAST_MATH", get),
         fast_math=_flag("GPU_FAST_MATH", get),
         lineinfo=_flag("GPU_LINEINFO", get),
@@ -268,6 +275,15 @@ def _choice(name: str, get: Any) -> str:
     if value not in CHOICES[name]:
         msg = f"{name}={value} is not known"
         raise UsageError(msg, hint=f"it is one of {', '.join(CHOICES[name])}")
+    return value
+
+
+def _provider(get: Any) -> str:
+    value = str(get("GPU_PROVIDER"))
+    if not known(value):
+        msg = f"GPU_PROVIDER={value} is not known"
+        pair = f"a pair of {', '.join(COMPILERS)} and {', '.join(LINKERS)}, as nvptxcompiler+nvlink"
+        raise UsageError(msg, hint=f"it is auto, {', '.join(ALONE)}, or {pair}")
     return value
 
 

@@ -1,4 +1,4 @@
-"""The process in which LLVM runs: one task after the other for the `Pool` that started it.
+"""The process in which LLVM runs, and NVIDIA's compilers where they are libraries: one task after the other for the `Pool` that started it.
 
 A task is a line of JSON on standard input, its answer a line of JSON on what was standard output at the start. Standard output and
 error then both lead to the file that the parent gave as standard error: what LLVM prints there belongs to the task at hand, and the
@@ -7,6 +7,7 @@ parent can still read it when LLVM took the process along. The worker ends with 
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses
 import json
@@ -25,15 +26,16 @@ from typing import TYPE_CHECKING, Any
 
 from scons_gpu.errors import DamagedError, GpuError, SourceError, ToolMissingError
 from scons_gpu.lower.options import LowerOptions
-from scons_gpu.workers.output import condense
 from scons_gpu.store.files import write_atomic
 from scons_gpu.store.record import make
 from scons_gpu.store.store import Store
 from scons_gpu.toolchain.arch import Target, parse
+from scons_gpu.workers.output import condense
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from scons_gpu.assemble.provider import AssembleOptions, Provider
     from scons_gpu.split.parse import Known
 
 __all__ = ["main"]
@@ -143,7 +145,49 @@ def _save(store: Store, path: Path, data: bytes, key: Sequence[Sequence[str]]) -
     store.save(path, data, make(data, key=fields, output=condense(_captured()), seconds=_spent()))
 
 
-_OPERATIONS: dict[str, Callable[..., dict[str, Any]]] = {"source": source, "split": split, "lower": lower}
+def assemble(*, provider: Mapping[str, Any], ptx: str, arch: str, options: Mapping[str, Any], relocatable: bool) -> dict[str, Any]:
+    """PTX becomes an object, in the answer, through a provider that is a library."""
+    made = _provider(provider)
+    wanted = _assemble_options(options)
+    _limit(wanted.seconds)
+    work = made.compile_relocatable if relocatable else made.compile
+    done = work(ptx, target=_target(arch), options=wanted)
+    return {
+        "data": base64.b64encode(done.data).decode(),
+        "told": done.output,
+        "resources": [vars(each) for each in done.resources],
+        "seconds": done.seconds,
+    }
+
+
+def link(*, provider: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]], arch: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Objects and deferred PTX become an image, in the answer, through a provider that is a library."""
+    from scons_gpu.assemble.provider import LinkInput  # noqa: PLC0415 - each operation loads its own room
+
+    parts = [LinkInput(**{**part, "path": Path(part["path"])}) for part in inputs]
+    done = _provider(provider).link(parts, target=_target(arch), options=_assemble_options(options))
+    return {"data": base64.b64encode(done.data).decode(), "told": done.output, "seconds": done.seconds}
+
+
+def _provider(told: Mapping[str, Any]) -> Provider:
+    from scons_gpu.assemble.making import Making, make  # noqa: PLC0415 - each operation loads its own room
+
+    return make(Making.from_json(told))
+
+
+def _assemble_options(told: Mapping[str, Any]) -> AssembleOptions:
+    from scons_gpu.assemble.provider import AssembleOptions  # noqa: PLC0415 - each operation loads its own room
+
+    return AssembleOptions(**{**told, "flags": tuple(told["flags"])})
+
+
+_OPERATIONS: dict[str, Callable[..., dict[str, Any]]] = {
+    "source": source,
+    "split": split,
+    "lower": lower,
+    "assemble": assemble,
+    "link": link,
+}
 _begun = 0.0
 """CPU seconds of this process when the task at hand began."""
 _expected: set[str] = set()
