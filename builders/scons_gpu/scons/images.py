@@ -281,7 +281,7 @@ class PackJob(Step):
     stage: ClassVar[str] = "pack"
     images: Sequence[tuple[Target, Path]]
     plans: Sequence[Path]
-    fatbinary: Tool
+    fatbinary: Tool | None
 
     def command(self) -> list[str]:
         """By hand."""

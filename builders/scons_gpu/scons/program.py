@@ -263,12 +263,13 @@ class Chain:
         """Images to fatbin."""
         images = [(target, *self.image(target)) for target in self.settings.archs]
         path = self.folder.with_name(f"{self.module.name}.fatbin")
+        packer = versions.require(self.tools, "fatbinary") if self.making else self.tools.fatbinary
         job = PackJob(
             **self.common(None, self.module.name, path),
-            signature=pack_signature(versions.require(self.tools, "fatbinary"), archs=[target.name for target in self.settings.archs]),
+            signature=pack_signature(packer, archs=[target.name for target in self.settings.archs]),
             images=[(target, image) for target, _, image, _, _ in images],
             plans=[plan for _, _, _, _, plan in images],
-            fatbinary=versions.require(self.tools, "fatbinary"),
+            fatbinary=packer,
         )
         node = _artefact(self.env, path, [node for _, node, _, _, _ in images], job)
         return self.made(node, path, [(target, decided, plan) for target, _, _, decided, plan in images])
@@ -315,9 +316,9 @@ def check_tools(session: Session, tools: Toolchain, targets: Sequence[Target], c
         session.warn(warning)
 
 
-def pack_signature(fatbinary: Tool, *, archs: Sequence[str]) -> str:
+def pack_signature(fatbinary: Tool | None, *, archs: Sequence[str]) -> str:
     """All that shapes a fatbin besides its images."""
-    return options_text(fatbinary=fatbinary.identity, archs=list(archs), tool=identity())
+    return options_text(fatbinary=fatbinary.identity if fatbinary else "", archs=list(archs), tool=identity())
 
 
 def declare_program(env: Any, session: Session, stem: str, root: Module) -> list[Any]:
