@@ -171,6 +171,7 @@ def lower(
 @given.output
 @click.option("--whole", is_flag=True, help="A program of its own, not a relocatable object.")
 @click.option("--anonymous", is_flag=True, help="Take out the kernel's own name first, as kernels of one body share an object.")
+@click.option("--defer", "defer", is_flag=True, help="Nothing is assembled: the PTX becomes a file that a link takes and finishes.")
 @click.option("--verbose", is_flag=True, help="Show the assembler's report of resources.")
 @given.assembling
 @click.pass_obj
@@ -183,6 +184,7 @@ def assemble(  # noqa: PLR0913 - an option each
     output: str,
     whole: bool,
     anonymous: bool,
+    defer: bool,
     provider: str,
     **options: Any,  # noqa: ANN401 - how to assemble
 ) -> None:
@@ -200,7 +202,9 @@ def assemble(  # noqa: PLR0913 - an option each
         ptx = twins.anonymous(ptx)
     wanted = given.target(arch) if arch else _target_of(ptx, path)
     need: Need = "compile" if whole else "relocatable"
-    chosen = choose(given.toolchain(place.store), wanted=provider, needs=[need], facts=place.store / "tools").provider
+    needs: list[Need] = [need, "link"] if defer else [need]
+    found = given.toolchain(place.store)
+    chosen = choose(found, wanted=provider, needs=needs, facts=place.store / "tools", targets=[wanted], always_defer=defer).provider
     work = chosen.compile if whole else chosen.compile_relocatable
     try:
         made = work(ptx, target=wanted, options=given.assemble_options(**options))

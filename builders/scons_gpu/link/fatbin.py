@@ -32,7 +32,8 @@ _OUTPUT = "out.fatbin"
 def pack(images: Sequence[tuple[Target, Path]], *, fatbinary: Tool | None) -> bytes:
     """The fatbin of `images`, whatever their order. An image is machine code, or PTX that the driver finishes when it loads.
 
-    Without `fatbinary` PTX alone can be packed. A virtual architecture's image is PTX; a real one's may be. Raises LinkError for images that cannot be right, else a ToolError.
+    A virtual architecture's image is PTX; a real one's may be. Without `fatbinary` PTX alone can be packed.
+    Raises LinkError for images that cannot be right, else a ToolError.
     """
     entries = sorted(_entries(images))
     if not entries:

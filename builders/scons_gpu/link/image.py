@@ -7,10 +7,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from scons_gpu.assemble import cubin
 from scons_gpu.assemble.provider import LinkInput
 from scons_gpu.errors import DamagedError, GpuError, LinkError, RefusedError
 from scons_gpu.link import elf
+from scons_gpu.link.contents import Contents, contents
 from scons_gpu.plan.plan import refusal
 from scons_gpu.toolchain.arch import Target
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from scons_gpu.assemble.provider import AssembleOptions, Linked, Provider
     from scons_gpu.plan.model import Part, Plan
-    from scons_gpu.store.record import Entry
+    from scons_gpu.store.record import Entry, Resources
 
 __all__ = ["Image", "check_image", "link_image", "spelled", "too_much_shared"]
 
@@ -40,6 +40,8 @@ class Image:
     """What the linker said."""
     used: tuple[str, ...]
     """Digests of the parts that are in it, in link order: tables that nothing asked for are not."""
+    resources: tuple[Resources, ...] = ()
+    """Of the kernels that the link assembled from PTX."""
     seconds: float = field(default=0.0, compare=False)
     cpu: float = field(default=0.0, compare=False)
     peak_kib: int = field(default=0, compare=False)
@@ -49,7 +51,7 @@ class Image:
 class _Object:
     part: Part
     path: Path
-    read: elf.Cubin
+    read: Contents
 
 
 def spelled(symbol: str) -> str:
@@ -76,6 +78,7 @@ def link_image(plan: Plan, objects: Mapping[str, Entry | None], *, provider: Pro
         data=linked.data,
         output=linked.output,
         used=tuple(each.part.digest for each in taken),
+        resources=linked.resources,
         seconds=linked.seconds,
         cpu=linked.cpu,
         peak_kib=linked.peak_kib,
@@ -114,33 +117,22 @@ def _object(plan: Plan, part: Part, objects: Mapping[str, Entry | None]) -> _Obj
         if entry is None:
             msg = f"{_subject(part)} is missing or damaged"
             raise DamagedError(msg, hint="build again: it is made anew")
-        read = elf.read(entry.data, path=_subject(part), resources=False)
-        _check_arch(part, entry.data, target=Target(plan.arch, real=True))
-        _check_object(part, read)
+        read = contents(entry.data, target=Target(plan.arch, real=True), name=_subject(part))
+        if read.wrong:
+            raise LinkError(read.wrong)
+        _check_names(part, read)
         _check_shared(part, read)
     except GpuError as error:
         raise error.at(kernel=kernel, source=part.source) from None
     return _Object(part=part, path=entry.path, read=read)
 
 
-def _check_arch(part: Part, data: bytes, *, target: Target) -> None:
-    head = cubin.head(data)
-    if isinstance(head, str) or head.arch == target.name or (not head.arch and head.number == target.number):
-        return
-    msg = f"{_subject(part)} is made for {head.arch or f'sm_{head.number}'}"
-    raise LinkError(msg)
-
-
-def _check_object(part: Part, read: elf.Cubin) -> None:
-    if not read.relocatable:
-        msg = f"{_subject(part)} is a whole program, not relocatable: the linker would drop it in silence"
-        raise LinkError(msg)
-    kernels = {symbol.name for symbol in read.symbols if symbol.kind == "kernel" and symbol.defined}
-    wanted = {kernel.symbol for kernel in part.kernels}
-    variables = {symbol.name for symbol in read.variables}
-    lacks = sorted(wanted - kernels) or [name for name in part.defines if name not in variables and spelled(name) not in variables]
-    if lacks or kernels - wanted:
-        msg = f"{_subject(part)} is that of something else: it {'lacks ' + lacks[0] if lacks else 'holds ' + min(kernels - wanted)}"
+def _check_names(part: Part, read: Contents) -> None:
+    wanted = {name for kernel in part.kernels for name in (kernel.symbol, spelled(kernel.symbol))}
+    lacks = sorted(kernel.symbol for kernel in part.kernels if not read.kernels & {kernel.symbol, spelled(kernel.symbol)})
+    lacks += [name for name in part.defines if not read.variables & {name, spelled(name)}]
+    if lacks or read.kernels - wanted:
+        msg = f"{_subject(part)} is that of something else: it {'lacks ' + lacks[0] if lacks else 'holds ' + min(read.kernels - wanted)}"
         raise LinkError(msg, hint="remove it from the store; the next build makes it anew")
 
 
@@ -151,9 +143,9 @@ def too_much_shared(total: int) -> str:
     return f"its {total} bytes of __shared__ variables are more than the {_STATIC_SHARED} that a kernel can have"
 
 
-def _check_shared(part: Part, read: elf.Cubin) -> None:
+def _check_shared(part: Part, read: Contents) -> None:
     """What one kernel's object defines of shared memory is what the kernel takes. Of several, the linker knows who takes what."""
-    sizes = [(-symbol.bytes, symbol.name) for symbol in read.symbols if symbol.space == "shared" and symbol.defined]
+    sizes = [(-size, name) for size, name in read.shared]
     total = -sum(size for size, _ in sizes)
     wrong = too_much_shared(total)
     if not wrong or len(part.kernels) != 1:
@@ -188,7 +180,7 @@ def _taken(plan: Plan, load: Callable[[Part], _Object]) -> list[_Object]:
 
 
 def _linked(plan: Plan, taken: Sequence[_Object], *, provider: Provider, options: AssembleOptions) -> Linked:
-    inputs = [LinkInput(path=each.path, label=f"{_named(each.part)} of {plan.module}/{each.part.source}") for each in taken]
+    inputs = [_input(plan, each) for each in taken]
     try:
         return provider.link(inputs, target=Target(plan.arch, real=True), options=options)
     except GpuError as error:
@@ -198,6 +190,12 @@ def _linked(plan: Plan, taken: Sequence[_Object], *, provider: Provider, options
         msg = "its constants do not fit into the 64 KiB of an image"
         hint = "move the largest into __device__ memory, or into another module"
         raise RefusedError(msg, output=f"{error.output.rstrip()}\n{largest}", hint=hint) from None
+
+
+def _input(plan: Plan, each: _Object) -> LinkInput:
+    part = each.part
+    kernel = part.kernels[0].readable if part.kernels else ""
+    return LinkInput(path=each.path, label=f"{_named(part)} of {plan.module}/{part.source}", kernel=kernel, source=part.source)
 
 
 def _attributed(error: GpuError, taken: Iterable[_Object]) -> GpuError:
@@ -210,7 +208,5 @@ def _attributed(error: GpuError, taken: Iterable[_Object]) -> GpuError:
 
 
 def _largest(taken: Iterable[_Object]) -> str:
-    sizes = [
-        (-symbol.bytes, symbol.name, each.part.source) for each in taken for symbol in each.read.variables if symbol.space == "constant"
-    ]
+    sizes = [(-size, name, each.part.source) for each in taken for size, name in each.read.constants]
     return "\n".join(f"{-size:8d} bytes  {name} of {source}" for size, name, source in sorted(sizes)[:_SHOWN])

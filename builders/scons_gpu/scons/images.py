@@ -95,6 +95,7 @@ class Linking(Step):
             found[part.digest] = entry
             if part.role == "unit":
                 self.workspace.needed.add(part.digest)
+                self.workspace.deferred |= {part.digest} if recipe.deferred else set()
             if path not in made:
                 self.workspace.show(f"{part.readable}  {recipe.target.name}", entry.record.output)
         return found
@@ -161,26 +162,36 @@ class OnePlan(Linking):
             remove(self.target, self.sidecar)
             return Outcome(result="empty")
         entries = self.entries(self.recipe, plan)
-        outcome, data = self.make(plan, entries)
-        write_atomic(self.sidecar, _sidecar(entries, data))
+        outcome, data, resources = self.make(plan, entries)
+        write_atomic(self.sidecar, _sidecar(plan, entries, data, resources))
         write_atomic(self.target, data)
         return outcome
 
     @abstractmethod
-    def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes]:
-        """The image."""
+    def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
+        """The image, and what the kernels take that were assembled with it."""
 
 
-def _sidecar(entries: Mapping[str, Entry], data: bytes) -> str:
-    """What the manifest has to know of an image's parts when the store is gone: each object's name, and what its assembler reported."""
+def _sidecar(plan: Plan, entries: Mapping[str, Entry], data: bytes, made: Sequence[Resources]) -> str:
+    """What the manifest has to know of an image's parts when the store is gone: each object's name, and what its assembler reported.
+
+    `made`: the same of kernels that the link itself assembled.
+    """
+    reported = {each.kernel: each for each in made}
     parts = {
-        digest: {
-            "object": entry.path.name if entry.path.suffix == ".cubin" else None,
-            "resources": [vars(each) for each in entry.record.resources],
+        part.digest: {
+            "object": entry.path.name if entry.path.suffix != ".ptx" else None,
+            "resources": [vars(each) for each in _resources(part, entry, reported)],
         }
-        for digest, entry in entries.items()
+        for part in plan.parts
+        for entry in (entries[part.digest],)
     }
     return sealed.to_text({"image": hashlib.sha256(data).hexdigest(), "parts": parts})
+
+
+def _resources(part: Part, entry: Entry, made: Mapping[str, Resources]) -> Sequence[Resources]:
+    symbols = [name for kernel in part.kernels for name in (kernel.symbol, image.spelled(kernel.symbol))] if made else []
+    return entry.record.resources or [made[name] for name in dict.fromkeys(symbols) if name in made]
 
 
 def _from_sidecar(plan: Plan, image_path: Path) -> manifest.BuiltArch:
@@ -188,7 +199,7 @@ def _from_sidecar(plan: Plan, image_path: Path) -> manifest.BuiltArch:
     return manifest.BuiltArch(
         plan=plan,
         image=image_path,
-        objects={digest: Path(part["object"]) for digest, part in parts.items() if part["object"]},
+        objects={digest: Path(part["object"]) for digest, part in parts.items() if str(part["object"]).endswith(".cubin")},
         records={
             digest: Record(sha256="", bytes=0, key=(), resources=tuple(Resources(**each) for each in part["resources"]))
             for digest, part in parts.items()
@@ -214,25 +225,25 @@ def _told(path: Path, image_path: Path) -> dict[str, Any]:
 class ImageJob(OnePlan):
     """Relocatable objects become a cubin."""
 
-    def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes]:
+    def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
         """One flat link."""
         linked = image.link_image(plan, entries, provider=self.recipe.assembler(), options=self.recipe.options)
         if linked is None:
             msg = "there is nothing to link"
             raise LinkError(msg)
-        return Outcome(output=linked.output, cpu=linked.cpu, peak_kib=linked.peak_kib), linked.data
+        return Outcome(output=linked.output, cpu=linked.cpu, peak_kib=linked.peak_kib), linked.data, linked.resources
 
 
 @dataclass(kw_only=True)
 class PtxJob(OnePlan):
     """The units' PTX becomes the module's."""
 
-    def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes]:
+    def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
         """One merge, in plan order."""
         said: list[str] = []
         parts = [ptx_part(part, entries[part.digest].data) for part in plan.parts]
         text = ptx.merge_ptx(parts, warn=said.append)
-        return Outcome(output="\n".join(said)), text.encode()
+        return Outcome(output="\n".join(said)), text.encode(), ()
 
 
 def ptx_part(part: Part, data: bytes) -> ptx.PtxPart:

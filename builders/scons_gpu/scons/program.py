@@ -226,6 +226,7 @@ class Chain:
             lower=options,
             options=self.settings.assemble,
             provider=provider,
+            deferred=provider is not None and kind == "rel" and self.making is not None and self.making.deferred,
             kind=kind,
             share_twins=self.settings.share_twins,
             splits=splits,

@@ -49,6 +49,8 @@ class Workspace:
     """Nodes that verify entries of the store, by PTX and entry."""
     needed: set[str] = field(default_factory=set)
     """Digests of the units of every image that was due."""
+    deferred: set[str] = field(default_factory=set)
+    """Those of them that a link was given as PTX."""
     owners: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """Digest → modules that name it, in this run."""
     failures: dict[Path, GpuError] = field(default_factory=dict)
@@ -200,6 +202,7 @@ class Session:
             programs=sorted(workspace.plans),
             plans=[str(path) for path in plans],
             units_needed=sorted(workspace.needed),
+            units_deferred=sorted(workspace.deferred),
             wall_seconds=seconds,
             **found.record(),
         )

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 else:
     plans, verify = later("scons_gpu.plan"), later("scons_gpu.scons.verify")
 
-__all__ = ["AssembleJob", "LowerJob", "Recipe", "UnitJob"]
+__all__ = ["AssembleJob", "DeferJob", "LowerJob", "Recipe", "UnitJob"]
 
 BYTES_PER_SECOND = 100_000.0
 """A guess at how fast slices are lowered and assembled, where no time was recorded. It orders, nothing else."""
@@ -64,6 +64,8 @@ class Recipe:
     options: AssembleOptions
     provider: Provider | None
     """None for PTX alone."""
+    deferred: bool
+    """Whether PTX is handed to the link in place of objects."""
     kind: str
     """`rel`, `whole`, or `ptx` for PTX alone."""
     share_twins: bool
@@ -105,7 +107,8 @@ class Recipe:
         asked = (part.digest, part.candidate)
         if asked not in self.paths:
             key = self.object_fields(part)
-            self.paths[asked] = self.workspace.store.claim("object", digest.fields(dict(key)), key, suffix=f".{self.kind}.cubin")
+            kind, suffix = ("deferred", ".dptx") if self.deferred else ("object", f".{self.kind}.cubin")
+            self.paths[asked] = self.workspace.store.claim(kind, digest.fields(dict(key)), key, suffix=suffix)
         return self.paths[asked]
 
     def object_fields(self, part: Part) -> tuple[tuple[str, str], ...]:
@@ -197,8 +200,9 @@ class Recipe:
         if self.kind == "ptx":
             return self._lowered(part)
         path = self.object_path(part)
+        kind = DeferJob if self.deferred else AssembleJob
         return self._nodes(
-            part, path, lambda: (AssembleJob(**self._job(part, path), recipe=self, part=part, ptx=self.ptx_path(part)), self._lowered(part))
+            part, path, lambda: (kind(**self._job(part, path), recipe=self, part=part, ptx=self.ptx_path(part)), self._lowered(part))
         )
 
     def _lowered(self, part: Part) -> list[Any]:
@@ -418,3 +422,14 @@ class AssembleJob(MakingJob):
         store.save(self.target, made.data, entry)
         self.spent(made.seconds)
         return Outcome(output=made.output, cpu=made.cpu, peak_kib=made.peak_kib)
+
+
+@dataclass(kw_only=True)
+class DeferJob(AssembleJob):
+    """PTX becomes a file of its own kind, which the link finishes."""
+
+    stage: ClassVar[str] = "defer"
+
+    def command(self) -> list[str]:
+        """By hand."""
+        return [*super().command(), "--defer"]
