@@ -69,7 +69,8 @@ def _of_object(data: bytes, target: Target, name: str) -> Contents:
 def _wrong(data: bytes, read: elf.Cubin, target: Target, name: str) -> str:
     head = cubin.head(data)
     if isinstance(head, str):
-        raise LinkError(f"{name}: {head}")
+        msg = f"{name}: {head}"
+        raise LinkError(msg)
     if not (head.arch == target.name or (not head.arch and head.number == target.number)):
         return f"{name} is made for {head.arch or f'sm_{head.number}'}"
     return "" if read.relocatable else f"{name} is a whole program, not relocatable: the linker would drop it in silence"

@@ -163,9 +163,15 @@ class OnePlan(Linking):
             return Outcome(result="empty")
         entries = self.entries(self.recipe, plan)
         outcome, data, resources = self.make(plan, entries)
+        self._remove_other()
         write_atomic(self.sidecar, _sidecar(plan, entries, data, resources))
         write_atomic(self.target, data)
         return outcome
+
+    def _remove_other(self) -> None:
+        """The image of a build with another provider. A file that the user named himself has nothing beside it."""
+        if self.target.parent == self.plan.parent:
+            remove(self.target.with_name(f"{self.arch}.{'cubin' if self.recipe.kind == 'ptx' else 'ptx'}"))
 
     @abstractmethod
     def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:

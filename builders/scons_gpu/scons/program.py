@@ -215,7 +215,7 @@ class Chain:
 
     def recipe(self, target: Target, options: lowering.LowerOptions, splits: Sequence[SplitJob], *, ptx: bool) -> Recipe:
         """How the units of one architecture are made."""
-        kind = "ptx" if ptx or not target.real else "whole" if self.settings.link == "bundle" else "rel"
+        kind = "ptx" if ptx or not target.real or self.making is None else "whole" if self.settings.link == "bundle" else "rel"
         provider = isolated(self.making, self.session.run) if kind != "ptx" and self.making else None
         return Recipe(
             workspace=self.workspace,
