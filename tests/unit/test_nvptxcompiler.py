@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +18,8 @@ from scons_gpu.link import elf
 from scons_gpu.toolchain.arch import Target, parse
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from scons_gpu.toolchain.tools import Toolchain
 
 SM_90 = parse("sm_90")[0]
