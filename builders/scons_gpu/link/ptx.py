@@ -19,7 +19,7 @@ from scons_gpu.link.ptx_reader import SKIP, Header, Module, Statement, plain, re
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["PtxPart", "merge_ptx"]
+__all__ = ["MergedPtx", "PtxPart", "merge", "merge_ptx"]
 
 # Every branch of the patterns that go over all text starts with a letter of its own: only then does `re` look for first letters, which
 # is five times as fast.
@@ -49,6 +49,19 @@ class PtxPart:
 
 
 @dataclass(frozen=True)
+class MergedPtx:
+    """The merged module, and which part each of its lines comes from."""
+
+    text: str
+    starts: tuple[tuple[int, str], ...]
+    """(number of its first line, label), in the order in which the parts stand."""
+
+    def label_at(self, line: int) -> str:
+        """The label of the part that a line comes from, counted from 1; empty for a line of the head."""
+        return next((label for start, label in reversed(self.starts) if start <= line), "")
+
+
+@dataclass(frozen=True)
 class _Read:
     label: str
     text: str
@@ -65,6 +78,11 @@ class _Definition:
 
 
 def merge_ptx(parts: Sequence[PtxPart], *, warn: Callable[[str], None] | None = None) -> str:
+    """The text of what `merge` gives."""
+    return merge(parts, warn=warn).text
+
+
+def merge(parts: Sequence[PtxPart], *, warn: Callable[[str], None] | None = None) -> MergedPtx:
     """One PTX module that defines what all `parts` define.
 
     Debug sections (DWARF) do not merge: with `warn` they are left out, and it is told; without it they are refused. Line tables merge.
@@ -80,12 +98,16 @@ def merge_ptx(parts: Sequence[PtxPart], *, warn: Callable[[str], None] | None = 
     definitions = _definitions(found)  # again: an equal weak one may have stood in what went
     _check_defined(found, definitions)
     if len(found) == 1:
-        return found[0].text  # nothing to merge, so its debug information is whole
+        return MergedPtx(found[0].text, ((1, found[0].label),))  # nothing to merge, so its debug information is whole
     if _drop_debug(found, warn):
         header = dataclasses.replace(header, target=tuple(option for option in header.target if option != "debug"))
     merged = _Merged(definitions=definitions, shared=_shared(found))
-    body = [text for part in _ordered(found, definitions) for text in merged.part(part)]
-    return "\n".join([*_head(header), *body, *(f"\t.file\t{index} {name}" for name, index in merged.files.items()), ""])
+    lines, starts = _head(header), []
+    for part in _ordered(found, definitions):
+        starts.append((len(lines) + 1, part.label))
+        lines += [line for text in merged.part(part) for line in text.split("\n")]
+    files = [f"\t.file\t{index} {name}" for name, index in merged.files.items()]
+    return MergedPtx("\n".join([*lines, *files, ""]), tuple(starts))
 
 
 def _read(part: PtxPart, module: Module) -> _Read:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import scons_gpu.plan as plans
     from scons_gpu.errors import GpuError
-    from scons_gpu.link import bundle, bundled, fatbin, image, manifest, ptx, twins
+    from scons_gpu.link import bundle, bundled, fatbin, image, manifest, ptx, twins, whole
     from scons_gpu.plan import Part, Plan
     from scons_gpu.scons.modules import Module
     from scons_gpu.scons.units import Recipe
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 else:
     bundle, bundled, fatbin = later("scons_gpu.link.bundle"), later("scons_gpu.link.bundled"), later("scons_gpu.link.fatbin")
     image, manifest, ptx = later("scons_gpu.link.image"), later("scons_gpu.link.manifest"), later("scons_gpu.link.ptx")
-    plans, twins = later("scons_gpu.plan"), later("scons_gpu.link.twins")
+    plans, twins, whole = later("scons_gpu.plan"), later("scons_gpu.link.twins"), later("scons_gpu.link.whole")
 
-__all__ = ["BundleJob", "ImageJob", "ManifestJob", "ModuleNode", "PackJob", "PtxJob"]
+__all__ = ["BundleJob", "ImageJob", "ManifestJob", "ModuleNode", "PackJob", "PtxJob", "WholeJob"]
 
 
 @dataclass(kw_only=True)
@@ -150,7 +150,7 @@ class OnePlan(Linking):
 
     def command(self) -> list[str]:
         """By hand."""
-        return self.gpu("link", str(self.plan), *(["--as-ptx"] if self.recipe.kind == "ptx" else assembling(self.recipe.options)))
+        return self.gpu("link", str(self.plan), *(assembling(self.recipe.options) if self.recipe.provider else ["--as-ptx"]))
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """Checks every input, then writes image and resources."""
@@ -161,13 +161,17 @@ class OnePlan(Linking):
             return Outcome(result="empty")
         entries = self.entries(self.recipe, plan)
         outcome, data = self.make(plan, entries)
-        write_atomic(self.sidecar, _sidecar(entries, data))
+        write_atomic(self.sidecar, _sidecar(self.reported(entries), data))
         write_atomic(self.target, data)
         return outcome
 
     @abstractmethod
     def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes]:
         """The image."""
+
+    def reported(self, entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
+        """The entries with what the assembler said of their kernels, once the image is made."""
+        return entries
 
 
 def _sidecar(entries: Mapping[str, Entry], data: bytes) -> str:
@@ -229,14 +233,33 @@ class PtxJob(OnePlan):
     def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes]:
         """One merge, in plan order."""
         said: list[str] = []
-        parts = [ptx_part(part, entries[part.digest].data) for part in plan.parts]
+        parts = [whole.ptx_part(part, entries[part.digest].data) for part in plan.parts]
         text = ptx.merge_ptx(parts, warn=said.append)
         return Outcome(output="\n".join(said)), text.encode()
 
 
-def ptx_part(part: Part, data: bytes) -> ptx.PtxPart:
-    """A part as the merge takes it."""
-    return ptx.PtxPart(label=f"{part.readable} of {part.source}", text=data.decode(), optional=part.role == "table")
+@dataclass(kw_only=True)
+class WholeJob(OnePlan):
+    """The units' PTX becomes a cubin, assembled in one piece."""
+
+    resources: Mapping[str, Sequence[Resources]] = field(default_factory=dict, init=False)
+    """What the assembler said of each part's kernels."""
+
+    def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes]:
+        """One merge, one assembly."""
+        made = whole.assemble_whole(plan, entries, provider=self.recipe.assembler(), options=self.recipe.options)
+        if made is None:
+            msg = "there is nothing to assemble"
+            raise LinkError(msg)
+        self.resources = made.resources
+        return Outcome(output=made.output, cpu=made.cpu, peak_kib=made.peak_kib), made.data
+
+    def reported(self, entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
+        """Nothing is known of a kernel before all of them are assembled."""
+        return {
+            digest: replace(entry, record=replace(entry.record, resources=tuple(self.resources.get(digest, ()))))
+            for digest, entry in entries.items()
+        }
 
 
 @dataclass(kw_only=True)
@@ -400,13 +423,13 @@ class ManifestJob(Step):
         """Version and identity of the tools that took part: one more on the machine changes no byte."""
         active = [entry.module for entry in self.modules if entry.node is not None]
         real = any(target.real for module in active for target in module.settings.archs)
-        linked = any(module.settings.link == "image" for module in active)
+        links = {module.settings.link for module in active}
         took_part = {
             "clang": any(source.name.endswith(".cu") for module in active for source in module.sources),
             "libdevice": True,
             "ptxas": real,
-            "nvlink": real and linked,
-            "fatbinary": linked,
+            "nvlink": real and "image" in links,
+            "fatbinary": bool(links - {"bundle"}),
         }
         found = {name: getattr(self.tools, name) for name, part in took_part.items() if part}
         version, _, identity = self.tools.llvm.partition(" ")

@@ -12,7 +12,7 @@ from scons_gpu.assemble.choose import choose
 from scons_gpu.errors import GpuError, UsageError
 from scons_gpu.lower import options as lowering
 from scons_gpu.scons import _internals, asked
-from scons_gpu.scons.images import BundleJob, ImageJob, ManifestJob, ModuleNode, PackJob, PtxJob
+from scons_gpu.scons.images import BundleJob, ImageJob, ManifestJob, ModuleNode, PackJob, PtxJob, WholeJob
 from scons_gpu.scons.later import later
 from scons_gpu.scons.modules import reach
 from scons_gpu.scons.steps import CudaJob, IrJob, PlanJob, SplitJob, note_looking, options_text
@@ -36,6 +36,9 @@ else:
     choice, dump = later("scons_gpu.scons.choice"), later("scons_gpu.scons.dump")
 
 __all__ = ["Chain", "declare_program", "pack_signature"]
+
+_KINDS = {"image": "rel", "bundle": "whole", "whole": "ptx"}
+"""Link mode → what a link takes of each unit."""
 
 _artefact = _internals.builder(_internals.Artefact)
 _compiled = _internals.builder(_internals.Compiled)
@@ -199,10 +202,12 @@ class Chain:
 
     def recipe(self, target: Target, options: lowering.LowerOptions, splits: Sequence[SplitJob], *, ptx: bool) -> Recipe:
         """How the units of one architecture are made."""
-        kind = "ptx" if ptx or not target.real else "whole" if self.settings.link == "bundle" else "rel"
+        kind = "ptx" if ptx or not target.real else _KINDS[self.settings.link]
         provider = None
-        if kind != "ptx":
-            needs: tuple[Need, ...] = ("compile",) if kind == "whole" else ("relocatable", "link")
+        if target.real and not ptx:
+            needs: tuple[Need, ...] = ("relocatable", "link") if kind == "rel" else ("compile",)
+            if kind == "ptx" and self.module.candidates:
+                needs = ("compile", "relocatable")  # to be measured
             provider = _provider(self.tools, self.settings.provider, needs, self.workspace.facts)
         return Recipe(
             workspace=self.workspace,
@@ -241,7 +246,7 @@ class Chain:
         node, plan, recipe = self.plan(target, ptx=ptx)
         self.workspace.plans.setdefault(str(self.folder.parent), []).append(plan)
         path = path or self.folder / f"{target.name}.{'ptx' if ptx else 'cubin'}"
-        kind = PtxJob if ptx else ImageJob
+        kind = PtxJob if ptx else WholeJob if self.settings.link == "whole" else ImageJob
         job = kind(**self.common(target, self.module.name, path), signature=self.link_signature(recipe), recipe=recipe, plan=plan)
         made = _image(self.env, path, [node], job)
         return made, path, node, plan

@@ -16,14 +16,14 @@ from scons_gpu.toolchain import arch
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-__all__ = ["PER_SOURCE", "VARIABLES", "Settings", "check_names", "front_end", "misspelt", "read", "set_defaults"]
+__all__ = ["ASSEMBLING", "PER_SOURCE", "VARIABLES", "Settings", "check_names", "front_end", "misspelt", "read", "set_defaults"]
 
 STEPS = ("source", "split", "plan", "lower", "assemble", "verify", "choose", "link", "pack", "manifest", "dump")
 
 VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_ARCHS": ((), "architectures, as sm_90, 90a, compute_90 or 8.6+PTX; there is no default"),
     "GPU_OPT": (3, "optimisation level of LLVM and the assembler, 0 to 3"),
-    "GPU_LINK": ("image", "image: one linked cubin per module; bundle: kernels side by side, loaded one by one"),
+    "GPU_LINK": ("image", "image: one linked cubin per module; whole: one assembled in one piece; bundle: kernels side by side"),
     "GPU_LOWER": ("auto", "auto or llvm"),
     "GPU_PROVIDER": ("auto", "auto or ptxas"),
     "GPU_FRONTEND": ("auto", "auto or clang"),
@@ -51,11 +51,22 @@ VARIABLES: dict[str, tuple[Any, str]] = {
 PER_SOURCE = {"CPPDEFINES": "defines", "CPPPATH": "cpppath", "GPU_CLANGFLAGS": "flags", "GPU_FAST_MATH": "fast_math", "GPU_FTZ": "ftz"}
 """What one source may have of its own → the field of `ClangOptions` that it becomes."""
 CHOICES = {
-    "GPU_LINK": ("image", "bundle"),
+    "GPU_LINK": ("image", "bundle", "whole"),
     "GPU_LOWER": ("auto", "llvm"),
     "GPU_PROVIDER": ("auto", "ptxas"),
     "GPU_FRONTEND": ("auto", "clang"),
 }
+
+
+ASSEMBLING = {
+    "opt": "GPU_OPT",
+    "lineinfo": "GPU_LINEINFO",
+    "debug": "GPU_DEBUG",
+    "maxrregcount": "GPU_MAXRREGCOUNT",
+    "flags": "GPU_PTXASFLAGS",
+    "fail_on_spill": "GPU_FAIL_ON_SPILL",
+}
+"""Fields of `AssembleOptions` → the variables that set them."""
 
 
 @dataclass(frozen=True)

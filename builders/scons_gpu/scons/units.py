@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import scons_gpu.plan as plans
+    from scons_gpu.assemble.key import Kind
     from scons_gpu.assemble.provider import Assembled, AssembleOptions, Provider
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.plan import Part
@@ -63,9 +64,9 @@ class Recipe:
     lower: LowerOptions
     options: AssembleOptions
     provider: Provider | None
-    """None for PTX alone."""
+    """None where nobody assembles: the image is PTX."""
     kind: str
-    """`rel`, `whole`, or `ptx` for PTX alone."""
+    """What a unit ends as: `rel`, `whole`, `ptx`; or `measured`, an object that no image takes, for a choice to look at."""
     share_twins: bool
     splits: Sequence[SplitJob]
     """Those of the module's sources, for slices that the store lost."""
@@ -105,14 +106,26 @@ class Recipe:
         asked = (part.digest, part.candidate)
         if asked not in self.paths:
             key = self.object_fields(part)
-            self.paths[asked] = self.workspace.store.claim("object", digest.fields(dict(key)), key, suffix=f".{self.kind}.cubin")
+            suffix = f".{self.object_kind(part)}.cubin"
+            self.paths[asked] = self.workspace.store.claim("object", digest.fields(dict(key)), key, suffix=suffix)
         return self.paths[asked]
+
+    def object_kind(self, part: Part) -> Kind:
+        """What is measured is a program of its own, as it will be in the image; not where it lacks state or tables of the module."""
+        if self.kind == "measured":
+            return "rel" if part.uses else "whole"
+        return "whole" if self.kind == "whole" else "rel"
+
+    @property
+    def measured(self) -> Recipe:
+        """How candidates are made to be measured: as the link takes them, or as objects where it takes PTX."""
+        return dataclasses.replace(self, kind="measured") if self.kind == "ptx" and self.provider else self
 
     def object_fields(self, part: Part) -> tuple[tuple[str, str], ...]:
         """The object's key."""
         return unit_key(
             part,
-            kind="whole" if self.kind == "whole" else "rel",
+            kind=self.object_kind(part),
             provider=self.assembler(),
             options=self.assemble_options(part),
             target=self.target,
@@ -286,7 +299,7 @@ class Recipe:
             from scons_gpu.link.twins import anonymous  # noqa: PLC0415 - only where twins are shared
 
             text = anonymous(text)
-        assemble = self.assembler().compile_relocatable if self.kind == "rel" else self.assembler().compile
+        assemble = self.assembler().compile_relocatable if self.object_kind(part) == "rel" else self.assembler().compile
         return assemble(text, target=self.target, options=dataclasses.replace(self.assemble_options(part), seconds=seconds))
 
 
@@ -396,7 +409,7 @@ class AssembleJob(MakingJob):
 
     def command(self) -> list[str]:
         """By hand."""
-        whole = ["--whole"] if self.recipe.kind == "whole" else []
+        whole = ["--whole"] if self.recipe.object_kind(self.part) == "whole" else []
         whole += ["--anonymous"] if self.recipe.twin(self.part) else []
         return self.gpu("assemble", str(self.ptx), "--arch", self.arch, *whole, *assembling(self.recipe.assemble_options(self.part)))
 
