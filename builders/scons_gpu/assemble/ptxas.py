@@ -100,9 +100,10 @@ class PtxasProvider:
             raise ToolError(msg, arch=arch, output=read.said)
         if options.fail_on_spill and (spills := failures.spilled(read, arch=arch)):
             raise spills
+        told = failures.spills_told(read) if options.warn_on_spill else ""
         return Assembled(
             data=data,
-            output=output if options.verbose else read.said,
+            output=(output if options.verbose else read.said) + told,
             resources=tuple(kernel.resources() for kernel in read.kernels),
             seconds=ended.seconds,
             cpu=ended.cpu,

@@ -23,6 +23,7 @@ __all__ = ["Whole", "assemble_whole", "ptx_part"]
 
 _LINE = re.compile(r"\bline (\d+)(?=;)")  # as ptxas and the libraries of its kind name a place in the PTX
 _SIZE = re.compile(r"^( *\d+ bytes  ([\w$]+))$", re.MULTILINE)
+_SPILLS = re.compile(r"^registers of kernel (.+)(?= spill to local memory: )", re.MULTILINE)  # as failures.spills_told says it
 _QUOTED = re.compile(r"'([\w$]+)'")
 _NO_DEBUG = "GPU_LINK=image keeps it"
 
@@ -108,8 +109,9 @@ class _Places:
     """Of the plan's parts, in their order."""
 
     def told(self, output: str) -> str:
-        """With the part behind each line number, and the source behind each variable whose size is told."""
+        """With the part behind each line number, and the source behind each kernel that spills and each variable whose size is told."""
         output = _LINE.sub(lambda found: f"{found[0]}{self._in(int(found[1]))}", output)
+        output = _SPILLS.sub(lambda found: f"{found[0]}{self._of_kernel(found[1])}", output)
         return _SIZE.sub(lambda found: f"{found[1]}{self._of(found[2])}", output)
 
     def attributed(self, error: GpuError) -> GpuError:
@@ -121,15 +123,22 @@ class _Places:
         return error.at(kernel=part.kernels[0].readable if part.kernels else "", source=part.source)
 
     def _part(self, error: GpuError) -> Part | None:
-        for part in self.plan.units:
-            if any(error.kernel in {kernel.readable, kernel.symbol, spelled(kernel.symbol)} for kernel in part.kernels):
-                return part
+        if part := self._with_kernel(error.kernel):
+            return part
         if found := _LINE.search(error.output):
             return self._at(int(found[1]))
         if not isinstance(error, MissingSymbolError):
             return None
         lacking = re.compile("|".join(rf"(?<![\w$]){re.escape(name)}(?![\w$])" for name in _QUOTED.findall(error.output)) or r"(?!)")
         return next((part for part, each in zip(self.plan.parts, self.texts, strict=True) if lacking.search(each.text)), None)
+
+    def _with_kernel(self, name: str) -> Part | None:
+        named = ((part, {kernel.readable, kernel.symbol, spelled(kernel.symbol)}) for part in self.plan.units for kernel in part.kernels)
+        return next((part for part, names in named if name in names), None)
+
+    def _of_kernel(self, name: str) -> str:
+        part = self._with_kernel(name)
+        return f" of {part.source}" if part else ""
 
     def _at(self, line: int) -> Part | None:
         label = self.merged.label_at(line)

@@ -234,7 +234,7 @@ class Chain:
         return options_text(
             provider=f"{provider.name} {provider.identity} {provider.link_identity}" if provider else "",
             options=list(spelled),
-            fail_on_spill=recipe.options.fail_on_spill,
+            spills=[recipe.options.fail_on_spill, recipe.options.warn_on_spill],
             kind=recipe.kind,
             share_twins=recipe.share_twins,
             tool=identity(),

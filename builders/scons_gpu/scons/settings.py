@@ -38,6 +38,7 @@ VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_LINEINFO": (False, "line numbers for profilers"),
     "GPU_DEBUG": (False, "device debugging: -g and no optimisation"),
     "GPU_FAIL_ON_SPILL": (False, "fail where a kernel spills registers"),
+    "GPU_WARN_ON_SPILL": (False, "tell of kernels that spill registers"),
     "GPU_STORE": ("#.gpu-store", "folder of compiled units; of a list the first is written, the others are only read"),
     "GPU_TUNING": ((), "tuning files, which decide between candidates; the first that knows wins"),
     "GPU_DUMP": (False, "make <stem>.gpudump with all candidates, as `scons gpu-dump` does, in every build of a program"),
@@ -65,6 +66,7 @@ ASSEMBLING = {
     "maxrregcount": "GPU_MAXRREGCOUNT",
     "flags": "GPU_PTXASFLAGS",
     "fail_on_spill": "GPU_FAIL_ON_SPILL",
+    "warn_on_spill": "GPU_WARN_ON_SPILL",
 }
 """Fields of `AssembleOptions` → the variables that set them."""
 
@@ -173,6 +175,7 @@ def read(
             maxrregcount=None if registers in ("", None) else _number("GPU_MAXRREGCOUNT", get, low=16, high=255),
             flags=_words(env, get("GPU_PTXASFLAGS")),
             fail_on_spill=_flag("GPU_FAIL_ON_SPILL", get),
+            warn_on_spill=_flag("GPU_WARN_ON_SPILL", get),
         ),
         clang=_path(env, get("GPU_CLANG")),
         cuda_path=_path(env, get("GPU_CUDA_PATH")),
