@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from scons_gpu.link import image, ptx, twins, whole
     from scons_gpu.plan import Part, Plan, PlannedCandidate, PlannedProblem
     from scons_gpu.scons.choice import ChoiceJob
-    from scons_gpu.scons.modules import Module
     from scons_gpu.scons.session import Workspace
     from scons_gpu.scons.units import Recipe
     from scons_gpu.tune import dump, launch
@@ -39,16 +38,16 @@ __all__ = ["DumpJob", "declare_dump"]
 _image = _internals.builder(_internals.Image)
 
 
-def declare_dump(env: Any, workspace: Workspace, *, root: Module, base: Path) -> list[Any]:
+def declare_dump(env: Any, workspace: Workspace, *, base: Path) -> None:
     """The program's dump, where somebody wants one: it holds all candidates, those that a tuning file makes needless too."""
     choices, path = workspace.choices.get(str(base), []), base.with_name(f"{base.name}.gpudump")
     if not choices:
         workspace.session.warn(f"{base.name}: no kernel of the program has candidates, so there is nothing to dump")
         env.Alias("gpu-dump", [])
-        return []
+        return
     left = asked.cleaning() and path.exists()  # by a build that was asked for it
-    if not (root.settings.dump or left or asked.wanted(env.fs, "gpu-dump", str(path))):
-        return []
+    if not (left or asked.wanted(env.fs, "gpu-dump", str(path))):
+        return
     jobs = [job for job, _ in choices]
     job = DumpJob(
         workspace=workspace,
@@ -62,7 +61,6 @@ def declare_dump(env: Any, workspace: Workspace, *, root: Module, base: Path) ->
     env.Alias("gpu-dump", node)
     if left:
         env.Clean(str(base.with_name(f"{base.name}.json")), node)
-    return [node] if root.settings.dump else []
 
 
 @dataclass(kw_only=True)

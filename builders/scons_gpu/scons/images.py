@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from scons_gpu.errors import GpuError
     from scons_gpu.link import bundle, bundled, fatbin, image, manifest, ptx, twins, whole
     from scons_gpu.plan import Part, Plan
+    from scons_gpu.scons import unit_files
     from scons_gpu.scons.modules import Module
     from scons_gpu.scons.units import Recipe
     from scons_gpu.toolchain.arch import Target
@@ -31,6 +32,7 @@ else:
     bundle, bundled, fatbin = later("scons_gpu.link.bundle"), later("scons_gpu.link.bundled"), later("scons_gpu.link.fatbin")
     image, manifest, ptx = later("scons_gpu.link.image"), later("scons_gpu.link.manifest"), later("scons_gpu.link.ptx")
     plans, twins, whole = later("scons_gpu.plan"), later("scons_gpu.link.twins"), later("scons_gpu.link.whole")
+    unit_files = later("scons_gpu.scons.unit_files")
 
 __all__ = ["BundleJob", "ImageJob", "ManifestJob", "ModuleNode", "PackJob", "PtxJob", "WholeJob"]
 
@@ -52,15 +54,15 @@ class Linking(Step):
         nodes = []
         for recipe, path in self.decided():
             for part in read_plan(path).parts:
-                nodes += recipe.missing(part)
+                nodes += [*recipe.missing(part), *recipe.dumped(part)]
         return list(dict.fromkeys(nodes))
 
     def checks(self) -> list[Any]:
-        """The nodes that verify what the store holds. Called when this image is current."""
+        """The nodes that verify what the store holds, or write it for the user. Called when this image is current."""
         nodes = []
         for recipe, path in self.decided():
-            for part in read_plan(path).parts if recipe.verify else ():
-                nodes += recipe.held(part)
+            for part in read_plan(path).parts if recipe.verify or recipe.dump else ():
+                nodes += [*(recipe.held(part) if recipe.verify else ()), *recipe.dumped(part)]
         return list(dict.fromkeys(nodes))
 
     def makes_nothing(self) -> bool:
@@ -163,7 +165,14 @@ class OnePlan(Linking):
         outcome, data = self.make(plan, entries)
         write_atomic(self.sidecar, _sidecar(self.reported(entries), data))
         write_atomic(self.target, data)
+        if self.recipe.dump is not None:
+            said = unit_files.write_image(self.recipe, self.target)
+            outcome = replace(outcome, output="\n".join(text for text in (outcome.output, said) if text))
         return outcome
+
+    def checks(self) -> list[Any]:
+        """The image itself is written for the user too."""
+        return [*super().checks(), *(unit_files.image_nodes(self.recipe, self.target) if self.recipe.dump else ())]
 
     @abstractmethod
     def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes]:

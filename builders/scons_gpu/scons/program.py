@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from scons_gpu.assemble.choose import Need
     from scons_gpu.assemble.provider import Provider
-    from scons_gpu.scons import choice, dump
+    from scons_gpu.scons import choice, dump, unit_files
     from scons_gpu.scons.modules import Module, Source
     from scons_gpu.scons.session import Session, Workspace
     from scons_gpu.scons.settings import Settings
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.tools import Tool, Toolchain
 else:
     choice, dump = later("scons_gpu.scons.choice"), later("scons_gpu.scons.dump")
+    unit_files = later("scons_gpu.scons.unit_files")
 
 __all__ = ["Chain", "declare_program", "pack_signature"]
 
@@ -71,6 +72,13 @@ class Chain:
     def form(self) -> str:
         """How units are cut for the link mode."""
         return "closed" if self.settings.link == "bundle" else "apart"
+
+    @property
+    def dump(self) -> Path | None:
+        """Where the files of its units go that nobody but the user reads."""
+        if self.settings.dump is None:
+            return None
+        return unit_files.folder_of(self.settings.dump, self.folder, top=Path(self.env.fs.Top.get_abspath()))
 
     def lower_options(self, target: Target, settings: Settings | None = None) -> lowering.LowerOptions:
         """How its units become PTX; a candidate's with settings of its own."""
@@ -225,6 +233,7 @@ class Chain:
             place=self.place,
             seconds=self.settings.candidate_seconds,
             verify=self.settings.verify_reuse,
+            dump=self.dump,
         )
 
     def link_signature(self, recipe: Recipe) -> str:
@@ -322,8 +331,9 @@ def declare_program(env: Any, session: Session, stem: str, root: Module) -> list
     decided = [plan for entry in nodes for _, plan, _ in entry.plans]
     node = _artefact(env, manifest, [*(entry.node for entry in nodes), *decided], job)
     note_looking(workspace)
-    dumps = workspace.choices.get(str(base)) or asked.wanted(env.fs, "gpu-dump")
-    return [node, *(entry.node for entry in nodes), *(dump.declare_dump(env, workspace, root=root, base=base) if dumps else ())]
+    if workspace.choices.get(str(base)) or asked.wanted(env.fs, "gpu-dump"):
+        dump.declare_dump(env, workspace, base=base)
+    return [node, *(entry.node for entry in nodes)]
 
 
 def _check_stores(root: Module, modules: Sequence[Module]) -> None:

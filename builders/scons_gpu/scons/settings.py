@@ -41,7 +41,7 @@ VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_WARN_ON_SPILL": (False, "tell of kernels that spill registers"),
     "GPU_STORE": ("#.gpu-store", "folder of compiled units; of a list the first is written, the others are only read"),
     "GPU_TUNING": ((), "tuning files, which decide between candidates; the first that knows wins"),
-    "GPU_DUMP": (False, "make <stem>.gpudump with all candidates, as `scons gpu-dump` does, in every build of a program"),
+    "GPU_DUMP": ("", "folder for each unit's slice, optimised IR, PTX and machine code, to be read"),
     "GPU_CANDIDATE_SECONDS": ("", "CPU seconds that a candidate may take, after the first of its kernel"),
     "GPU_SHARE_TWINS": (False, "kernels of one body and different names share one object of a bundle"),
     "GPU_VERIFY_REUSE": (False, "compile again what the store holds, and fail where the result differs"),
@@ -93,7 +93,8 @@ class Settings:
     tuning: tuple[Any, ...] = ()
     """Files that decide between candidates, as nodes."""
     candidate_seconds: float | None = None
-    dump: bool = False
+    dump: Path | None = None
+    """Folder for what units become on their way."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -183,7 +184,7 @@ def read(
         store=_stores(env, get("GPU_STORE")),
         tuning=_tuning(env, arguments, overrides),
         candidate_seconds=_seconds("GPU_CANDIDATE_SECONDS", get),
-        dump=_flag("GPU_DUMP", get),
+        dump=_dump(env, get("GPU_DUMP")),
     )
     return replace(found, archs=_archs(get("GPU_ARCHS"), lambda: supported(found)))
 
@@ -317,6 +318,14 @@ def _path(env: Any, value: Any) -> str:
 def _stores(env: Any, value: Any) -> tuple[Path, ...]:
     items = value if isinstance(value, (list, tuple)) else [value]
     return tuple(_folder(env, item) for item in items)
+
+
+def _dump(env: Any, value: Any) -> Path | None:
+    """The folder that is named. A flag is none: who sets one has the candidates' dump in mind."""
+    if str(value).lower() in {"0", "1", "yes", "no", "true", "false", "on", "off"}:
+        msg = f"GPU_DUMP={value} names no folder"
+        raise UsageError(msg, hint="as in GPU_DUMP=dump, or leave it empty; what scons-gpu bench measures, scons gpu-dump makes")
+    return _folder(env, value) if value else None
 
 
 def _folder(env: Any, item: Any) -> Path:

@@ -38,13 +38,14 @@ if TYPE_CHECKING:
     from scons_gpu.assemble.provider import Assembled, AssembleOptions, Provider
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.plan import Part
-    from scons_gpu.scons import verify
+    from scons_gpu.scons import unit_files, verify
     from scons_gpu.scons.session import Workspace
     from scons_gpu.scons.steps import SplitJob
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Toolchain
 else:
     plans, verify = later("scons_gpu.plan"), later("scons_gpu.scons.verify")
+    unit_files = later("scons_gpu.scons.unit_files")
 
 __all__ = ["AssembleJob", "LowerJob", "Recipe", "UnitJob"]
 
@@ -77,6 +78,8 @@ class Recipe:
     """Whether what the store holds is compiled again and compared."""
     seconds: float | None = None
     """CPU seconds that a candidate may take; None for no limit."""
+    dump: Path | None = None
+    """Where what becomes of its units on their way is written, for the user."""
     paths: dict[tuple[str, str], Path] = field(default_factory=dict, init=False)
     """Digest and candidate → object, for those that were asked for."""
 
@@ -224,6 +227,16 @@ class Recipe:
         paths = [self.ptx_path(part)] if self.kind == "ptx" else [self.object_path(part), self.ptx_path(part)]
         path = next((path for path in paths if path in units or store.check(path)), None)
         return self._verified(part, path) if path and path not in units else []
+
+    def dumped(self, part: Part) -> list[Any]:
+        """The node that writes the files of a part for the user to read, where that is wanted; nothing where the run only looks."""
+        if self.dump is None or asked.looking():
+            return []
+        path, nodes = self.dump / f"{unit_files.file_name(part)}.{self.target.name}", self.workspace.dumped
+        if path not in nodes:
+            job = unit_files.UnitFilesJob(**self._job(part, path), recipe=self, part=part)
+            nodes[path] = _internals.unit(self.env, path, self.missing(part), job)
+        return [nodes[path]]
 
     def _verified(self, part: Part, path: Path) -> list[Any]:
         """The node that compiles again what is at `path`, and what it was made from. Nothing where the run only looks."""
