@@ -125,9 +125,10 @@ def made(ended: Finished, data: bytes, *, tool: str, ptx: str, target: Target, o
         raise ToolError(msg, arch=arch, output=read.said)
     if options.fail_on_spill and (spills := failures.spilled(read, arch=arch)):
         raise spills
+    told = failures.spills_told(read) if options.warn_on_spill else ""
     return Assembled(
         data=data,
-        output=ended.stdout if options.verbose else read.said,
+        output=(ended.stdout if options.verbose else read.said) + told,
         resources=tuple(kernel.resources() for kernel in read.kernels),
         seconds=ended.seconds,
         cpu=ended.cpu,

@@ -87,7 +87,7 @@ def split(place: Place, /, *, path: str, arch: str, output: str, form: str, sour
 @given.arch()
 @given.output
 @click.option("--module", default="", help="The module's name; that of the plan's folder by default.")
-@click.option("--link", type=click.Choice(["image", "bundle"]), default="image", show_default=True, help="Link mode.")
+@click.option("--link", type=click.Choice(["image", "bundle", "whole"]), default="image", show_default=True, help="Link mode.")
 @given.lowering
 @click.pass_obj
 def plan(  # noqa: PLR0913 - an option each
@@ -218,6 +218,7 @@ def assemble(  # noqa: PLR0913 - an option each
 @click.argument("plans", metavar="PLAN...", nargs=-1, required=True, type=_existing)
 @given.output
 @click.option("--as-ptx", is_flag=True, help="The module's PTX, for a real architecture too.")
+@click.option("--whole", is_flag=True, help="Assembled in one piece; what a plan of GPU_LINK=whole says by itself.")
 @click.option("--share-twins", is_flag=True, help="The bundle's kernels of one body share an object.")
 @given.assembling
 @click.pass_obj
@@ -228,6 +229,7 @@ def link(  # noqa: PLR0913 - an option each
     plans: tuple[str, ...],
     output: str,
     as_ptx: bool,
+    whole: bool,
     share_twins: bool,
     provider: str,
     **options: Any,  # noqa: ANN401 - how the objects were assembled
@@ -243,7 +245,7 @@ def link(  # noqa: PLR0913 - an option each
     read = [from_text(given.read(path), path=path) for path in plans]
     found, wanted = given.toolchain(place.store), given.assemble_options(**options)
     linker = Linker(store=place.store, tools=found, provider=provider, options=wanted, share_twins=share_twins)
-    data = linker.bundle(read, Path(output)) if read[0].link == "bundle" else linker.image(_only(read), as_ptx=as_ptx)
+    data = linker.bundle(read, Path(output)) if read[0].link == "bundle" else linker.image(_only(read), as_ptx=as_ptx, whole=whole)
     write_atomic(Path(output).absolute(), data)
     given.say(linker.output)
 

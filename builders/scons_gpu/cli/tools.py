@@ -52,6 +52,7 @@ def assembling(command: F) -> F:
     command = click.option("--flag", "flags", multiple=True, help="A further option for the assembler.", metavar="FLAG")(command)
     command = click.option("--provider", type=_providers, default="auto", show_default=True, help="Which assembler.")(command)
     command = click.option("--fail-on-spill", is_flag=True, help="A kernel that spills registers is an error.")(command)
+    command = click.option("--warn-on-spill", is_flag=True, help="Tell of kernels that spill registers.")(command)
     command = click.option("--maxrregcount", type=int, help="Upper limit of registers per thread.", metavar="N")(command)
     command = click.option("--lineinfo", is_flag=True, help="Make line tables.")(command)
     command = click.option("--debug", is_flag=True, help="Make debug information.")(command)

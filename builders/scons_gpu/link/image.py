@@ -85,26 +85,32 @@ def link_image(plan: Plan, objects: Mapping[str, Entry | None], *, provider: Pro
     )
 
 
-def check_image(plan: Plan, data: bytes) -> None:
-    """Raises LinkError, with what lacks and its source, unless the image holds every kernel and state variable of its plan, each once."""
+def check_image(plan: Plan, data: bytes, *, by: str = "linker") -> None:
+    """Raises LinkError, with what lacks and its source, unless the image holds every kernel and state variable of its plan, each once.
+
+    `by` is what made it.
+    """
     read = elf.read(data, path=f"image of {plan.module}", resources=False)
     kernels = Counter(symbol.name for symbol in read.symbols if symbol.kind == "kernel" and symbol.defined)
     variables = Counter(symbol.name for symbol in read.variables)
     for kernel in plan.kernels:
-        _once(kernels, kernel.symbol, "kernel", kernel.readable, kernel.source)
+        _once(kernels, kernel.symbol, f"kernel {kernel.readable}", kernel.source, by=by)
     for state in plan.state:
-        _once(variables, state.symbol, "variable", state.symbol, state.source)
+        _once(variables, state.symbol, f"variable {state.symbol}", state.source, by=by)
     if extra := sorted(set(kernels) - {spelled(kernel.symbol) for kernel in plan.kernels} - {kernel.symbol for kernel in plan.kernels}):
-        msg = f"the linked image holds kernel {extra[0]}, which is none of the module's"
+        msg = f"the {_MADE[by]} image holds kernel {extra[0]}, which is none of the module's"
         raise LinkError(msg)
 
 
-def _once(counts: Counter[str], symbol: str, what: str, readable: str, source: str) -> None:
+_MADE = {"linker": "linked", "assembler": "assembled"}
+
+
+def _once(counts: Counter[str], symbol: str, what: str, source: str, *, by: str) -> None:
     count = counts[symbol] + (counts[spelled(symbol)] if spelled(symbol) != symbol else 0)
     if count != 1:
         said = "lacks" if count == 0 else f"holds {count} times"
-        msg = f"the linked image {said} {what} {readable}"
-        raise LinkError(msg, source=source, hint="the linker dropped or doubled an input; scons-gpu doctor shows which linker it is")
+        msg = f"the {_MADE[by]} image {said} {what}"
+        raise LinkError(msg, source=source, hint=f"the {by} dropped or doubled it; scons-gpu doctor shows which {by} it is")
 
 
 def _object(plan: Plan, part: Part, objects: Mapping[str, Entry | None]) -> _Object:

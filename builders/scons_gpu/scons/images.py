@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     import scons_gpu.plan as plans
     from scons_gpu.assemble.making import Making
     from scons_gpu.errors import GpuError
-    from scons_gpu.link import bundle, bundled, fatbin, image, manifest, ptx, twins
+    from scons_gpu.link import bundle, bundled, fatbin, image, manifest, ptx, twins, whole
     from scons_gpu.plan import Part, Plan
+    from scons_gpu.scons import unit_files
     from scons_gpu.scons.modules import Module
     from scons_gpu.scons.units import Recipe
     from scons_gpu.toolchain.arch import Target
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
 else:
     bundle, bundled, fatbin = later("scons_gpu.link.bundle"), later("scons_gpu.link.bundled"), later("scons_gpu.link.fatbin")
     image, manifest, ptx = later("scons_gpu.link.image"), later("scons_gpu.link.manifest"), later("scons_gpu.link.ptx")
-    plans, twins = later("scons_gpu.plan"), later("scons_gpu.link.twins")
+    plans, twins, whole = later("scons_gpu.plan"), later("scons_gpu.link.twins"), later("scons_gpu.link.whole")
+    unit_files = later("scons_gpu.scons.unit_files")
 
-__all__ = ["BundleJob", "ImageJob", "ManifestJob", "ModuleNode", "PackJob", "PtxJob"]
+__all__ = ["BundleJob", "ImageJob", "ManifestJob", "ModuleNode", "PackJob", "PtxJob", "WholeJob"]
 
 
 @dataclass(kw_only=True)
@@ -53,15 +55,15 @@ class Linking(Step):
         nodes = []
         for recipe, path in self.decided():
             for part in read_plan(path).parts:
-                nodes += recipe.missing(part)
+                nodes += [*recipe.missing(part), *recipe.dumped(part)]
         return list(dict.fromkeys(nodes))
 
     def checks(self) -> list[Any]:
-        """The nodes that verify what the store holds. Called when this image is current."""
+        """The nodes that verify what the store holds, or write it for the user. Called when this image is current."""
         nodes = []
         for recipe, path in self.decided():
-            for part in read_plan(path).parts if recipe.verify else ():
-                nodes += recipe.held(part)
+            for part in read_plan(path).parts if recipe.verify or recipe.dump else ():
+                nodes += [*(recipe.held(part) if recipe.verify else ()), *recipe.dumped(part)]
         return list(dict.fromkeys(nodes))
 
     def makes_nothing(self) -> bool:
@@ -152,7 +154,7 @@ class OnePlan(Linking):
 
     def command(self) -> list[str]:
         """By hand."""
-        return self.gpu("link", str(self.plan), *(["--as-ptx"] if self.recipe.kind == "ptx" else assembling(self.recipe.options)))
+        return self.gpu("link", str(self.plan), *(assembling(self.recipe.options) if self.recipe.provider else ["--as-ptx"]))
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """Checks every input, then writes image and resources."""
@@ -166,12 +168,19 @@ class OnePlan(Linking):
         self._remove_other()
         write_atomic(self.sidecar, _sidecar(plan, entries, data, resources))
         write_atomic(self.target, data)
+        if self.recipe.dump is not None:
+            said = unit_files.write_image(self.recipe, self.target)
+            outcome = replace(outcome, output="\n".join(text for text in (outcome.output, said) if text))
         return outcome
 
     def _remove_other(self) -> None:
         """The image of a build with another provider. A file that the user named himself has nothing beside it."""
         if self.target.parent == self.plan.parent:
             remove(self.target.with_name(f"{self.arch}.{'cubin' if self.recipe.kind == 'ptx' else 'ptx'}"))
+
+    def checks(self) -> list[Any]:
+        """The image itself is written for the user too."""
+        return [*super().checks(), *(unit_files.image_nodes(self.recipe, self.target) if self.recipe.dump else ())]
 
     @abstractmethod
     def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
@@ -247,14 +256,23 @@ class PtxJob(OnePlan):
     def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
         """One merge, in plan order."""
         said: list[str] = []
-        parts = [ptx_part(part, entries[part.digest].data) for part in plan.parts]
+        parts = [whole.ptx_part(part, entries[part.digest].data) for part in plan.parts]
         text = ptx.merge_ptx(parts, warn=said.append)
         return Outcome(output="\n".join(said)), text.encode(), ()
 
 
-def ptx_part(part: Part, data: bytes) -> ptx.PtxPart:
-    """A part as the merge takes it."""
-    return ptx.PtxPart(label=f"{part.readable} of {part.source}", text=data.decode(), optional=part.role == "table")
+@dataclass(kw_only=True)
+class WholeJob(OnePlan):
+    """The units' PTX becomes a cubin, assembled in one piece."""
+
+    def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
+        """One merge, one assembly."""
+        made = whole.assemble_whole(plan, entries, provider=self.recipe.assembler(), options=self.recipe.options)
+        if made is None:
+            msg = "there is nothing to assemble"
+            raise LinkError(msg)
+        resources = [each for found in made.resources.values() for each in found]
+        return Outcome(output=made.output, cpu=made.cpu, peak_kib=made.peak_kib), made.data, resources
 
 
 @dataclass(kw_only=True)
@@ -420,11 +438,11 @@ class ManifestJob(Step):
     def tools_used(self) -> dict[str, tuple[str, str]]:
         """Version and identity of the tools that took part: one more on the machine changes no byte."""
         active = [entry.module for entry in self.modules if entry.node is not None]
-        linked = any(module.settings.link == "image" for module in active)
+        links = {module.settings.link for module in active}
         took_part = {
             "clang": any(source.name.endswith(".cu") for module in active for source in module.sources),
             "libdevice": True,
-            "fatbinary": linked,
+            "fatbinary": bool(links - {"bundle"}),
         }
         found = [getattr(self.tools, name) for name, part in took_part.items() if part]
         for entry in self.modules:

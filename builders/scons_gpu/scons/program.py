@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from scons_gpu.assemble.choose import choose
 from scons_gpu.errors import GpuError, UsageError
 from scons_gpu.lower import options as lowering
 from scons_gpu.scons import _internals, asked
-from scons_gpu.scons.images import BundleJob, ImageJob, ManifestJob, ModuleNode, PackJob, PtxJob
+from scons_gpu.scons.images import BundleJob, ImageJob, ManifestJob, ModuleNode, PackJob, PtxJob, WholeJob
 from scons_gpu.scons.later import later
 from scons_gpu.scons.modules import reach
 from scons_gpu.scons.steps import CudaJob, IrJob, PlanJob, SplitJob, note_looking, options_text
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from scons_gpu.assemble.choose import Choice, Need
     from scons_gpu.assemble.making import Making
-    from scons_gpu.scons import choice, dump
+    from scons_gpu.scons import choice, dump, unit_files
     from scons_gpu.scons.modules import Module, Source
     from scons_gpu.scons.session import Session, Workspace
     from scons_gpu.scons.settings import Settings
@@ -35,8 +36,12 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.tools import Tool, Toolchain
 else:
     choice, dump = later("scons_gpu.scons.choice"), later("scons_gpu.scons.dump")
+    unit_files = later("scons_gpu.scons.unit_files")
 
 __all__ = ["Chain", "declare_program", "pack_signature"]
+
+_KINDS = {"image": "rel", "bundle": "whole", "whole": "ptx"}
+"""Link mode → what a link takes of each unit."""
 
 _artefact = _internals.builder(_internals.Artefact)
 _compiled = _internals.builder(_internals.Compiled)
@@ -84,6 +89,13 @@ class Chain:
     def form(self) -> str:
         """How units are cut for the link mode."""
         return "closed" if self.settings.link == "bundle" else "apart"
+
+    @property
+    def dump(self) -> Path | None:
+        """Where the files of its units go that nobody but the user reads."""
+        if self.settings.dump is None:
+            return None
+        return unit_files.folder_of(self.settings.dump, self.folder, top=Path(self.env.fs.Top.get_abspath()))
 
     def lower_options(self, target: Target, settings: Settings | None = None) -> lowering.LowerOptions:
         """How its units become PTX; a candidate's with settings of its own."""
@@ -215,8 +227,8 @@ class Chain:
 
     def recipe(self, target: Target, options: lowering.LowerOptions, splits: Sequence[SplitJob], *, ptx: bool) -> Recipe:
         """How the units of one architecture are made."""
-        kind = "ptx" if ptx or not target.real or self.making is None else "whole" if self.settings.link == "bundle" else "rel"
-        provider = isolated(self.making, self.session.run) if kind != "ptx" and self.making else None
+        kind = "ptx" if ptx or not target.real or self.making is None else _KINDS[self.settings.link]
+        provider = isolated(self.making, self.session.run) if target.real and not ptx and self.making else None
         return Recipe(
             workspace=self.workspace,
             env=self.env,
@@ -227,6 +239,7 @@ class Chain:
             options=self.settings.assemble,
             provider=provider,
             deferred=provider is not None and kind == "rel" and self.making is not None and self.making.deferred,
+            measurer=isolated(dataclasses.replace(self.making, deferred=False), self.session.run) if provider and self.making else None,
             kind=kind,
             share_twins=self.settings.share_twins,
             splits=splits,
@@ -234,6 +247,7 @@ class Chain:
             place=self.place,
             seconds=self.settings.candidate_seconds,
             verify=self.settings.verify_reuse,
+            dump=self.dump,
         )
 
     def link_signature(self, recipe: Recipe) -> str:
@@ -243,7 +257,7 @@ class Chain:
         return options_text(
             provider=f"{provider.name} {provider.identity} {provider.link_identity}" if provider else "",
             options=list(spelled),
-            fail_on_spill=recipe.options.fail_on_spill,
+            spills=[recipe.options.fail_on_spill, recipe.options.warn_on_spill],
             kind=recipe.kind,
             share_twins=recipe.share_twins,
             tool=identity(),
@@ -255,7 +269,7 @@ class Chain:
         node, plan, recipe = self.plan(target, ptx=ptx)
         self.workspace.plans.setdefault(str(self.folder.parent), []).append(plan)
         path = path or self.folder / f"{target.name}.{'ptx' if ptx else 'cubin'}"
-        kind = PtxJob if ptx else ImageJob
+        kind = PtxJob if ptx else WholeJob if self.settings.link == "whole" else ImageJob
         job = kind(**self.common(target, self.module.name, path), signature=self.link_signature(recipe), recipe=recipe, plan=plan)
         made = _image(self.env, path, [node], job)
         return made, path, node, plan
@@ -297,7 +311,7 @@ class Chain:
 def choice_for(tools: Toolchain, settings: Settings, facts: Path, *, needs: tuple[Need, ...] = ()) -> Choice | None:
     """What does the work for these settings; None where all architectures are virtual."""
     targets = tuple(target for target in settings.archs if target.real)
-    wanted = needs or (("compile",) if settings.link == "bundle" else ("relocatable", "link"))
+    wanted = needs or (("relocatable", "link") if settings.link == "image" else ("compile",))
     return _choose(tools, settings.provider, wanted, targets, settings.defer == "always", facts) if targets else None
 
 
@@ -349,8 +363,9 @@ def declare_program(env: Any, session: Session, stem: str, root: Module) -> list
     decided = [plan for entry in nodes for _, plan, _ in entry.plans]
     node = _artefact(env, manifest, [*(entry.node for entry in nodes), *decided], job)
     note_looking(workspace)
-    dumps = workspace.choices.get(str(base)) or asked.wanted(env.fs, "gpu-dump")
-    return [node, *(entry.node for entry in nodes), *(dump.declare_dump(env, workspace, root=root, base=base) if dumps else ())]
+    if workspace.choices.get(str(base)) or asked.wanted(env.fs, "gpu-dump"):
+        dump.declare_dump(env, workspace, base=base)
+    return [node, *(entry.node for entry in nodes)]
 
 
 def _check_stores(root: Module, modules: Sequence[Module]) -> None:

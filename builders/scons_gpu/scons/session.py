@@ -47,6 +47,8 @@ class Workspace:
     """Nodes of the units that are made in this run, by their file."""
     verified: dict[tuple[Path, Path], Any] = field(default_factory=dict)
     """Nodes that verify entries of the store, by PTX and entry."""
+    dumped: dict[Path, Any] = field(default_factory=dict)
+    """Nodes that write a unit's files for the user, by the files' common name."""
     needed: set[str] = field(default_factory=set)
     """Digests of the units of every image that was due."""
     deferred: set[str] = field(default_factory=set)

@@ -17,14 +17,14 @@ from scons_gpu.toolchain import arch
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-__all__ = ["PER_SOURCE", "VARIABLES", "Settings", "check_names", "front_end", "misspelt", "read", "set_defaults"]
+__all__ = ["ASSEMBLING", "PER_SOURCE", "VARIABLES", "Settings", "check_names", "front_end", "misspelt", "read", "set_defaults"]
 
 STEPS = ("source", "split", "plan", "lower", "assemble", "defer", "verify", "choose", "link", "pack", "manifest", "dump")
 
 VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_ARCHS": ((), "architectures, as sm_90, 90a, compute_90 or 8.6+PTX; there is no default"),
     "GPU_OPT": (3, "optimisation level of LLVM and the assembler, 0 to 3"),
-    "GPU_LINK": ("image", "image: one linked cubin per module; bundle: kernels side by side, loaded one by one"),
+    "GPU_LINK": ("image", "image: one linked cubin per module; whole: one assembled in one piece; bundle: kernels side by side"),
     "GPU_LOWER": ("auto", "auto or llvm"),
     "GPU_PROVIDER": (
         "auto",
@@ -43,9 +43,10 @@ VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_LINEINFO": (False, "line numbers for profilers"),
     "GPU_DEBUG": (False, "device debugging: -g and no optimisation"),
     "GPU_FAIL_ON_SPILL": (False, "fail where a kernel spills registers"),
+    "GPU_WARN_ON_SPILL": (False, "tell of kernels that spill registers"),
     "GPU_STORE": ("#.gpu-store", "folder of compiled units; of a list the first is written, the others are only read"),
     "GPU_TUNING": ((), "tuning files, which decide between candidates; the first that knows wins"),
-    "GPU_DUMP": (False, "make <stem>.gpudump with all candidates, as `scons gpu-dump` does, in every build of a program"),
+    "GPU_DUMP": ("", "folder for each unit's slice, optimised IR, PTX and machine code, to be read"),
     "GPU_CANDIDATE_SECONDS": ("", "CPU seconds that a candidate may take, after the first of its kernel"),
     "GPU_SHARE_TWINS": (False, "kernels of one body and different names share one object of a bundle"),
     "GPU_VERIFY_REUSE": (False, "compile again what the store holds, and fail where the result differs"),
@@ -56,11 +57,23 @@ VARIABLES: dict[str, tuple[Any, str]] = {
 PER_SOURCE = {"CPPDEFINES": "defines", "CPPPATH": "cpppath", "GPU_CLANGFLAGS": "flags", "GPU_FAST_MATH": "fast_math", "GPU_FTZ": "ftz"}
 """What one source may have of its own → the field of `ClangOptions` that it becomes."""
 CHOICES = {
-    "GPU_LINK": ("image", "bundle"),
+    "GPU_LINK": ("image", "bundle", "whole"),
     "GPU_LOWER": ("auto", "llvm"),
     "GPU_DEFER": ("auto", "always"),
     "GPU_FRONTEND": ("auto", "clang"),
 }
+
+
+ASSEMBLING = {
+    "opt": "GPU_OPT",
+    "lineinfo": "GPU_LINEINFO",
+    "debug": "GPU_DEBUG",
+    "maxrregcount": "GPU_MAXRREGCOUNT",
+    "flags": "GPU_PTXASFLAGS",
+    "fail_on_spill": "GPU_FAIL_ON_SPILL",
+    "warn_on_spill": "GPU_WARN_ON_SPILL",
+}
+"""Fields of `AssembleOptions` → the variables that set them."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +99,8 @@ class Settings:
     tuning: tuple[Any, ...] = ()
     """Files that decide between candidates, as nodes."""
     candidate_seconds: float | None = None
-    dump: bool = False
+    dump: Path | None = None
+    """Folder for what units become on their way."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -169,6 +183,7 @@ def read(
             maxrregcount=None if registers in ("", None) else _number("GPU_MAXRREGCOUNT", get, low=16, high=255),
             flags=_words(env, get("GPU_PTXASFLAGS")),
             fail_on_spill=_flag("GPU_FAIL_ON_SPILL", get),
+            warn_on_spill=_flag("GPU_WARN_ON_SPILL", get),
         ),
         clang=_path(env, get("GPU_CLANG")),
         cuda_path=_path(env, get("GPU_CUDA_PATH")),
@@ -176,7 +191,7 @@ def read(
         store=_stores(env, get("GPU_STORE")),
         tuning=_tuning(env, arguments, overrides),
         candidate_seconds=_seconds("GPU_CANDIDATE_SECONDS", get),
-        dump=_flag("GPU_DUMP", get),
+        dump=_dump(env, get("GPU_DUMP")),
     )
     return replace(found, archs=_archs(get("GPU_ARCHS"), lambda: supported(found)))
 
@@ -319,6 +334,14 @@ def _path(env: Any, value: Any) -> str:
 def _stores(env: Any, value: Any) -> tuple[Path, ...]:
     items = value if isinstance(value, (list, tuple)) else [value]
     return tuple(_folder(env, item) for item in items)
+
+
+def _dump(env: Any, value: Any) -> Path | None:
+    """The folder that is named. A flag is none: who sets one has the candidates' dump in mind."""
+    if str(value).lower() in {"0", "1", "yes", "no", "true", "false", "on", "off"}:
+        msg = f"GPU_DUMP={value} names no folder"
+        raise UsageError(msg, hint="as in GPU_DUMP=dump, or leave it empty; what scons-gpu bench measures, scons gpu-dump makes")
+    return _folder(env, value) if value else None
 
 
 def _folder(env: Any, item: Any) -> Path:

@@ -335,7 +335,7 @@ def switches(options: Any) -> list[str]:
     """The options that are on or off, as `scons-gpu` takes them."""
     return [
         f"--{name.replace('_', '-')}"
-        for name in ("fast_math", "ftz", "lineinfo", "debug", "fail_on_spill")
+        for name in ("fast_math", "ftz", "lineinfo", "debug", "fail_on_spill", "warn_on_spill")
         if getattr(options, name, False)
     ]
 

@@ -86,10 +86,12 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
     file: str = "",
     output: str = "",
     seconds: float | None = None,
+    as_ir: bool = False,
 ) -> dict[str, Any]:
     """Lowers one slice. It comes by name (`slice`, from the store at `roots`) or is a `file`.
 
-    PTX and record go to the store's `path`, under `key`; or the PTX alone to `output`; with neither it is in the answer as `ptx`.
+    PTX and record go to the store's `path`, under `key`; or the PTX alone to `output`; with neither it is in the answer as `ptx`. `as_ir`:
+    the optimised IR takes the PTX's place.
     After `seconds` of CPU time the system ends this process.
     """
     from scons_gpu.lower import llvm  # noqa: PLC0415 - each operation loads its own room
@@ -108,6 +110,7 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
         renames=dict(renames),
         searched=searched,
         cache=str(store.root / "tools") if store else "",
+        as_ir=as_ir,
     ).text
     answer: dict[str, Any] = {"bytes": len(ptx), "warnings": store.drain_warnings() if store else []}
     if path and store is not None:
