@@ -8,7 +8,8 @@ import pytest
 from llvmlite import binding
 
 from scons_gpu.errors import GpuError, MissingSymbolError, SourceError, UsageError
-from scons_gpu.lower.llvm import flushing, lower
+from scons_gpu.lower.flush import flushing
+from scons_gpu.lower.llvm import lower
 from scons_gpu.lower.options import LowerOptions, key
 from scons_gpu.toolchain.arch import Target
 from scons_gpu.toolchain.ourselves import recipe
