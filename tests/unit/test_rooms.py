@@ -19,11 +19,19 @@ if TYPE_CHECKING:
     from project import Project
 
 PACKAGE = Path(scons_gpu.__file__).parent
-ROOMS = ("tune", "source", "split", "plan", "lower", "assemble", "link", "inspect")
+ROOMS = ("tune", "source", "split", "plan", "lower", "assemble", "link", "workers", "inspect")
 """In the order of the pipeline, each may import those before it. The choice of candidates knows none of them, and all may name one."""
 SERVING = ("errors", "store", "toolchain")
 """Whoever wants may import these; they import one another and nobody else."""
 WIRING = ("scons", "cli", "tools")
+PUBLIC = {
+    "SCons.Script.ARGUMENTS",
+    "SCons.Script.COMMAND_LINE_TARGETS",
+    "SCons.Script.GetOption",
+    "SCons.Node.NodeList",
+    "SCons.Defaults.processDefines",
+}
+"""What SCons documents, or gives to those who extend it."""
 HEAVY = {"llvmlite", "click", "rich", "elftools", "pydemumble", "xxhash", "numpy", "cuda"}
 MODULES = sorted(path.relative_to(PACKAGE.parent).with_suffix("").as_posix().replace("/", ".") for path in PACKAGE.rglob("*.py"))
 
@@ -81,8 +89,7 @@ def test_only_the_graph_imports_scons() -> None:
     private = {
         module: names
         for module in users - {"scons_gpu.scons._internals"}
-        if (names := {name for name in imports(module) if name.startswith("SCons")} - {"SCons.Errors"})
-        and not names <= {"SCons.Script.ARGUMENTS", "SCons.Script.GetOption", "SCons.Node.NodeList", "SCons.Defaults.processDefines"}
+        if (names := {name for name in imports(module) if name.startswith("SCons")} - {"SCons.Errors"}) and not names <= PUBLIC
     }
     assert private == {}, "what is private to SCons is leant on in _internals.py alone"
 
@@ -128,7 +135,7 @@ def test_the_referee_shares_nothing_with_the_build() -> None:
 
 # What only Linux has, or an extra brings; lowering in this very process, and being a worker, is for those who have all of it.
 ABSENT = ("SCons", "llvmlite", "fcntl", "resource", "click", "rich")
-WORKERS_ONLY = {"scons_gpu.lower.llvm", "scons_gpu.lower.worker"}
+WORKERS_ONLY = {"scons_gpu.lower.llvm", "scons_gpu.workers.worker"}
 
 
 def test_the_pure_rooms_import_where_nothing_builds() -> None:

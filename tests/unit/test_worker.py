@@ -13,7 +13,7 @@ import pytest
 import scons_gpu
 from scons_gpu.errors import DamagedError, SourceError, ToolKilledError
 from scons_gpu.lower.options import LowerOptions, key
-from scons_gpu.lower.pool import Pool
+from scons_gpu.workers.pool import Pool
 from scons_gpu.split import index
 from scons_gpu.split.digest import fields
 from scons_gpu.store.store import Store
@@ -147,7 +147,7 @@ def test_a_person_can_talk_to_a_worker(tmp_path: Path) -> None:
     (tmp_path / "k.ll").write_text(FLAT)
     request = json.dumps({"op": "lower", "file": str(tmp_path / "k.ll"), "arch": "sm_90", "options": {"ptx": 78}})
     environ = {**os.environ, "PYTHONPATH": str(Path(scons_gpu.__file__).parent.parent)}
-    command = [sys.executable, "-m", "scons_gpu.lower.worker"]
+    command = [sys.executable, "-m", "scons_gpu.workers.worker"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environ
     ) as worker:

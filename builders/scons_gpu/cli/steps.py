@@ -268,7 +268,7 @@ COMMANDS = (source, split, plan, lower, assemble, link, pack)
 @contextlib.contextmanager
 def _worker() -> Iterator[Any]:
     """Has tasks done by a worker: LLVM may take its process along."""
-    from scons_gpu.lower.pool import Pool
+    from scons_gpu.workers.pool import Pool
 
     pool = Pool()
     try:

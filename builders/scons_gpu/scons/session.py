@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from scons_gpu.inspect.summary import summary
-from scons_gpu.lower.pool import Pool
+from scons_gpu.workers.pool import Pool
 from scons_gpu.scons import _internals, asked, counts
 from scons_gpu.store.builds import remember
 from scons_gpu.store.log import BuildLog

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from scons_gpu.errors import DamagedError, GpuError, SourceError, ToolMissingError
 from scons_gpu.lower.options import LowerOptions
-from scons_gpu.lower.output import condense
+from scons_gpu.workers.output import condense
 from scons_gpu.store.files import write_atomic
 from scons_gpu.store.record import make
 from scons_gpu.store.store import Store

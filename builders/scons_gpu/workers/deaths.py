@@ -7,7 +7,7 @@ import signal
 from dataclasses import dataclass
 
 from scons_gpu.errors import GpuError, ToolError, ToolKilledError, ToolStoppedError, UnsupportedArchError
-from scons_gpu.lower.output import condense
+from scons_gpu.workers.output import condense
 from scons_gpu.toolchain.process import killed
 
 __all__ = ["NEEDS", "Need", "death"]

@@ -42,7 +42,7 @@ sys.path[:] = [folder for folder in sys.path if folder]
 sys.path.insert(0, sys.argv[1])
 import scons_gpu
 sys.path.append(sys.path.pop(0))
-from scons_gpu.lower.worker import main
+from scons_gpu.workers.worker import main
 main()
 """
 
@@ -157,7 +157,7 @@ class _Worker:
 
     def obituary(self, arch: str) -> GpuError:
         """Why it died. Call after `end`."""
-        from scons_gpu.lower.deaths import death  # noqa: PLC0415 - a build without a death need not load its tables
+        from scons_gpu.workers.deaths import death  # noqa: PLC0415 - a build without a death need not load its tables
 
         return death(code=self._process.returncode, said=self._words, peak_kib=self._peak_kib, arch=arch)
 
