@@ -32,6 +32,7 @@ def linked(  # noqa: PLR0913 - one keyword per input
     *,
     layout: str,
     impose: bool = False,
+    more: str = "",
     options: LowerOptions,
     flush: bool,
     precise_sqrt: bool,
@@ -42,6 +43,7 @@ def linked(  # noqa: PLR0913 - one keyword per input
 ) -> Iterator[Any]:
     """The module; it ends with the context. `layout` is the data layout of a slice that has none, and with `impose` of every slice.
 
+    `more` is IR that is linked in: flags and metadata.
     `flush` writes into it that single precision denormals are flushed, `precise_sqrt` that libdevice takes the rounded root.
     `libdevice`, `renames`, `searched`, `cache` and what is raised: see `llvm.lower`.
     """
@@ -55,9 +57,10 @@ def linked(  # noqa: PLR0913 - one keyword per input
         module.data_layout = layout if impose else module.data_layout or layout
         _rename(module, renames or {})
         _verify(module)
-        if flush and not flag:
-            with parse(head + _FLUSH_FLAG, context) as flags:
-                module.link_in(flags)
+        more += _FLUSH_FLAG if flush and not flag else ""
+        if more:
+            with parse(head + more, context) as added:
+                module.link_in(added)
         if f"@{device.PREFIX}" in text:
             library = device.load(libdevice, cache) if libdevice else None
             _link_libdevice(module, context, head, library, searched, flush=flush, precise_sqrt=precise_sqrt)
@@ -111,7 +114,7 @@ def _symbol(module: Any, name: str) -> Any | None:  # noqa: ANN401 - llvmlite ha
     return None
 
 
-def _link_libdevice(  # noqa: PLR0913, PLR0917 - what libdevice is linked into, and with
+def _link_libdevice(  # noqa: PLR0913 - what libdevice is linked into, and with
     module: Any,  # noqa: ANN401 - llvmlite has no types
     context: Any,  # noqa: ANN401 - llvmlite has no types
     head: str,
@@ -153,5 +156,3 @@ def _check_types(module: Any, definitions: Any, names: Iterable[str]) -> None:  
 
 def _defined(text: str) -> Iterator[str]:
     return (match[1] for match in re.finditer(r"^define [^@]*@(__nv_[\w.$-]+)\(", text, re.MULTILINE))
-
-

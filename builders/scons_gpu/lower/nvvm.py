@@ -1,86 +1,108 @@
-"""A unit's slice becomes PTX through libNVVM, NVIDIA's own optimiser, where its dialect of IR is the one that our LLVM writes.
+"""A unit's slice becomes PTX through libNVVM, NVIDIA's own optimiser, where the IR that it reads is the one that our LLVM writes.
 
 The recipe, which `scons-gpu compare` repeats in code of its own for the undivided module:
 
-1. as for LLVM (`lower.llvm`, steps 1, 2 and 4): parse, rename, verify, drop or thin out debug information, link what is needed of
-   libdevice. The data layout is libNVVM's; what libdevice asks of `__nvvm_reflect` is left to libNVVM
-2. `!nvvmir.version` is added, as the library tells it; the module goes to libNVVM as bitcode
-3. options: -arch=compute_<cpu>, -opt, -ftz, -prec-div and -prec-sqrt (0 with fast_math), -fma=1, -g or -generate-line-info
-4. a variable that the unit only sees (`available_externally`) comes back as a weak definition: it becomes a declaration, or goes where
+1. as for LLVM (`lower.llvm`, steps 1, 2 and 4), but for the data layout, which is libNVVM's, and for `__nvvm_reflect`, which is left to it
+2. `!nvvmir.version` is added as the library tells it, and the module is handed over as bitcode
+3. options: -arch=compute_<cpu>, -opt, -ftz, -prec-div and -prec-sqrt (0 with fast_math), -fma=1; -g or -generate-line-info. libNVVM takes
+   flushing from its option alone: where the IR asks for it, the option says so
+4. a variable that the unit only sees (`available_externally`) is printed as a weak definition: it becomes a declaration, or goes where
    nothing names it any more
-5. the numbers of call sequences as for LLVM
+5. the numbers of call sequences are made the unit's own, as for LLVM
 """
 
 from __future__ import annotations
 
-import ctypes
 import re
-from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from llvmlite import binding
-
-from scons_gpu.errors import SourceError, ToolError, ToolMissingError
+from scons_gpu.errors import SourceError
 from scons_gpu.lower.flush import wanted
+from scons_gpu.lower.libnvvm import LAYOUT, load
 from scons_gpu.lower.linked import linked
 from scons_gpu.lower.llvm import Ptx, numbered
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.toolchain.arch import Target
 
-__all__ = ["LAYOUT", "load", "lower"]
+__all__ = ["arguments", "declared", "lower"]
 
-LAYOUT = (
-    "e-p:64:64:64-i1:8:8-i8:8:8-i16:16:16-i32:32:32-i64:64:64-i128:128:128-f32:32:32-f64:64:64"
-    "-v16:16:16-v32:32:32-v64:64:64-v128:128:128-n16:32:64"
+_DEFINITION = re.compile(
+    r"^\.(?:weak|visible|common) (?P<what>\.(?:global|const)\b[^;={]*?(?P<name>[\w$]+)(?:\[\d+\])?)(?: = [^;]*)?;\n", re.MULTILINE
 )
-"""NVVM IR specification, "Data Layout"; libNVVM ends the process over an empty one and refuses any other."""
+_WORD = re.compile(r"[\w$]+")
+_INSTEAD = "GPU_LOWER=llvm lowers with LLVM"
 
 
-def lower(
-    text,*,target,options,library,libdevice="",renames=None,searched="",cache=""
+def lower(  # noqa: PLR0913 - one keyword per input
+    text: str,
+    *,
+    target: Target,
+    options: LowerOptions,
+    library: str,
+    libdevice: str = "",
+    renames: Mapping[str, str] | None = None,
+    searched: str = "",
+    cache: str = "",
 ) -> Ptx:
+    """PTX of one slice, by the libNVVM at `library`. It may end the process instead of returning: run this in a worker.
+
+    The others: see `llvm.lower`. Raises besides ToolMissingError where the library cannot be loaded, ToolError with its log for what it
+    refuses.
+    """
     nvvm = load(library)
-    asked = wanted(text)
-    with linked(text, layout=LAYOUT, impose=True, options=options, flush=False, precise_sqrt=False, libdevice=libdevice, renames=renames, searched=searched, cache=cache) as module:
-        seen = [v.name for v in module.global_variables if v.linkage.name == "available_externally"]
-        data = _versioned(module, nvvm)
-    made, log = _compile(nvvm, data, arguments(target, options, flush=bool(options.flush or asked)))
-    return Ptx(numbered(declared(made, seen)), log)
+    flags = arguments(target, options, flush=_flush(text, options))
+    with linked(
+        text,
+        layout=LAYOUT,
+        impose=True,
+        more=nvvm.version_node,
+        options=options,
+        flush=False,
+        precise_sqrt=False,
+        libdevice=libdevice,
+        renames=renames,
+        searched=searched,
+        cache=cache,
+    ) as module:
+        seen = {variable.name for variable in module.global_variables if variable.linkage.name == "available_externally"}
+        data = module.as_bitcode()
+    made = nvvm.compile(data, name="unit", options=flags)
+    return Ptx(text=numbered(declared(made.text, seen)), output=made.log)
 
-def _versioned(module, nvvm):
-    major, minor, dbg, dbgm = nvvm.ir_version()
-    text=str(module)
-    n=max((int(x) for x in re.findall(r"^!(\d+) = ",text,re.M)),default=-1)+1
-    return (text+f"\n!nvvmir.version = !{{!{n}}}\n!{n} = !{{i32 {major}, i32 {minor}, i32 {dbg}, i32 {dbgm}}}\n").encode()
 
-@lru_cache(maxsize=2)
-def load(library: str):
-    ctypes.CDLL(library)
-    from cuda.bindings import nvvm
-    return nvvm
+def arguments(target: Target, options: LowerOptions, *, flush: bool) -> tuple[str, ...]:
+    """How libNVVM is told what to do, each option always spelled out."""
+    precise = int(not options.fast_math)
+    flags = [f"-arch={target.cpu.replace('sm_', 'compute_')}", f"-opt={options.opt}", f"-ftz={int(flush)}"]
+    flags += [f"-prec-div={precise}", f"-prec-sqrt={precise}", "-fma=1"]
+    return (*flags, *(["-g"] if options.debug else ["-generate-line-info"] if options.lineinfo else []))
 
-def arguments(target, options, *, flush):
-    return [f"-arch=compute_{target.cpu.removeprefix('sm_')}", f"-opt={options.opt}", f"-ftz={int(flush)}", f"-prec-div={int(not options.fast_math)}", f"-prec-sqrt={int(not options.fast_math)}", "-fma=1"]
 
-def _compile(nvvm, data, opts):
-    program = nvvm.create_program()
-    try:
-        nvvm.add_module_to_program(program, data, len(data), "unit")
-        try:
-            nvvm.compile_program(program, len(opts), opts)
-        except Exception as e:
-            log = bytearray(nvvm.get_program_log_size(program)); nvvm.get_program_log(program, log)
-            raise ToolError("libNVVM", output=log.decode(errors="replace")) from None
-        out = bytearray(nvvm.get_compiled_result_size(program)); nvvm.get_compiled_result(program, out)
-        log = bytearray(nvvm.get_program_log_size(program)); nvvm.get_program_log(program, log)
-        return out.rstrip(b"\0").decode(), log.rstrip(b"\0").decode(errors="replace").strip()
-    finally:
-        nvvm.destroy_program(program)
+def _flush(text: str, options: LowerOptions) -> bool:
+    """What the options or the unit's own functions ask for: libNVVM looks at its option alone."""
+    asked = options.flush or wanted(text)
+    if asked is None:
+        msg = "some of its functions flush denormals and others do not, and libNVVM does one of the two for a whole unit"
+        raise SourceError(msg, hint=f"{_INSTEAD}; or set GPU_FTZ alike for the sources that it is made of")
+    return asked
 
-def declared(t, seen):
-    return t
+
+def declared(text: str, seen: Collection[str]) -> str:
+    """PTX in which the variables `seen`, which others define, are declared at most."""
+
+    def declaration(match: re.Match[str]) -> str:
+        if match["name"] not in seen:
+            return match[0]
+        return f".extern {match['what']};\n" if named[match["name"]] > 1 else ""
+
+    if not seen:
+        return text
+    named = dict.fromkeys(seen, 0)
+    for word in _WORD.findall(text):
+        if word in named:
+            named[word] += 1
+    return _DEFINITION.sub(declaration, text)

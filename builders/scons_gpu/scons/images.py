@@ -15,6 +15,7 @@ from scons_gpu.scons.steps import Outcome, Step, assembling
 from scons_gpu.store import sealed
 from scons_gpu.store.files import write_atomic
 from scons_gpu.store.record import Entry, Record, Resources
+from scons_gpu.toolchain.libraries import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import scons_gpu.plan as plans
     from scons_gpu.errors import GpuError
     from scons_gpu.link import bundle, bundled, fatbin, image, manifest, ptx, twins
+    from scons_gpu.lower.options import LowerOptions
     from scons_gpu.plan import Part, Plan
     from scons_gpu.scons.modules import Module
     from scons_gpu.scons.units import Recipe
@@ -311,8 +313,8 @@ class ModuleNode:
     path: Path | None
     plans: tuple[tuple[Target, Any, Path], ...]
     """Architecture, the plan's node, its file."""
-    ptx: tuple[tuple[str, int], ...] = ()
-    """Architecture → PTX version, 78 for 7.8."""
+    lowered: tuple[tuple[str, LowerOptions], ...] = ()
+    """Architecture → how its units are lowered."""
 
     def built(self) -> manifest.BuiltModule:
         """What the manifest says of it; in a bundle, all but the tree around it stands inside."""
@@ -349,7 +351,8 @@ class ModuleNode:
             "lineinfo": settings.lineinfo,
             "maxrregcount": settings.assemble.maxrregcount,
             "ptxas_flags": list(settings.assemble.flags),
-            "ptx": dict(self.ptx),
+            "ptx": {arch: options.ptx for arch, options in self.lowered},
+            "lowered_by": {arch: options.by for arch, options in self.lowered},
         }
 
     def _inner(self, path: Path) -> manifest.Module:
@@ -404,10 +407,11 @@ class ManifestJob(Step):
         took_part = {
             "clang": any(source.name.endswith(".cu") for module in active for source in module.sources),
             "libdevice": True,
+            "nvvm": any(options.by == "nvvm" for entry in self.modules for _, options in entry.lowered),
             "ptxas": real,
             "nvlink": real and linked,
             "fatbinary": linked,
         }
-        found = {name: getattr(self.tools, name) for name, part in took_part.items() if part}
+        found = {name: self.tools.library(name) if name in NAMES else getattr(self.tools, name) for name, part in took_part.items() if part}
         version, _, identity = self.tools.llvm.partition(" ")
         return {"llvm": (version, identity), **{name: (tool.version, tool.identity) for name, tool in found.items() if tool}}

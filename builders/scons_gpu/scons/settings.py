@@ -24,7 +24,7 @@ VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_ARCHS": ((), "architectures, as sm_90, 90a, compute_90 or 8.6+PTX; there is no default"),
     "GPU_OPT": (3, "optimisation level of LLVM and the assembler, 0 to 3"),
     "GPU_LINK": ("image", "image: one linked cubin per module; bundle: kernels side by side, loaded one by one"),
-    "GPU_LOWER": ("auto", "auto or llvm"),
+    "GPU_LOWER": ("auto", "auto: libNVVM where it reads our IR, else LLVM; llvm; nvvm: an error where libNVVM does not"),
     "GPU_PROVIDER": ("auto", "auto or ptxas"),
     "GPU_FRONTEND": ("auto", "auto or clang"),
     "GPU_CLANG": ("", "path of clang"),
@@ -52,7 +52,7 @@ PER_SOURCE = {"CPPDEFINES": "defines", "CPPPATH": "cpppath", "GPU_CLANGFLAGS": "
 """What one source may have of its own → the field of `ClangOptions` that it becomes."""
 CHOICES = {
     "GPU_LINK": ("image", "bundle"),
-    "GPU_LOWER": ("auto", "llvm"),
+    "GPU_LOWER": ("auto", "llvm", "nvvm"),
     "GPU_PROVIDER": ("auto", "ptxas"),
     "GPU_FRONTEND": ("auto", "clang"),
 }
@@ -65,6 +65,7 @@ class Settings:
     archs: tuple[arch.Target, ...]
     opt: int
     link: str
+    lower: str
     provider: str
     ftz: bool
     fast_math: bool
@@ -148,6 +149,7 @@ def read(
         archs=(),
         opt=opt,
         link=chosen["GPU_LINK"],
+        lower=chosen["GPU_LOWER"],
         provider=chosen["GPU_PROVIDER"],
         ftz=_flag("GPU_FTZ", get) or _flag("GPU_FAST_MATH", get),
         fast_math=_flag("GPU_FAST_MATH", get),

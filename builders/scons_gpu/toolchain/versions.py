@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.tables import Arch
     from scons_gpu.toolchain.tools import Tool, Toolchain
 
-__all__ = ["check", "check_clang", "known_to_llvm", "known_to_ptxas", "ptx_version", "require", "supported"]
+__all__ = ["check", "check_clang", "known_to_llvm", "known_to_ptxas", "newest_ptx", "ptx_version", "require", "supported"]
 
 _INSTALL = {
     "clang": "pip install 'scons-gpu[clang]' brings it; GPU_CLANG names one",
@@ -44,7 +44,7 @@ def ptx_version(target: Target, *, llvm: str, ptxas: Tool | None) -> int:
     name = target.cpu.removeprefix("sm_")
     if name not in known_to_llvm(llvm) or (ptxas is not None and target.real and name not in known_to_ptxas(ptxas)):
         raise _unknown(target, llvm=llvm, ptxas=ptxas)
-    newest = min([_llvm_ptx(llvm), *([_ptxas_ptx(ptxas)] if ptxas is not None else [])])
+    newest = min([_llvm_ptx(llvm), *([newest_ptx(ptxas)] if ptxas is not None else [])])
     return max(newest, _least_ptx(target))
 
 
@@ -117,8 +117,8 @@ def _llvm_ptx(llvm: str) -> int:
     return _newest({(key,): value for key, value in LLVM_PTX.items()}, major)
 
 
-def _ptxas_ptx(ptxas: Tool) -> int:
-    """One without a version is taken for the oldest that can be used."""
+def newest_ptx(ptxas: Tool) -> int:
+    """The newest PTX version that it reads, 78 for 7.8. One without a version is taken for the oldest that can be used."""
     return _newest(PTX_OF_CUDA, version_tuple(ptxas.version)[:2] or (11, 8))
 
 

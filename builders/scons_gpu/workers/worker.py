@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import traceback
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,7 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
     *,
     arch: str,
     options: Mapping[str, Any],
+    nvvm: str = "",
     libdevice: str = "",
     searched: str = "",
     renames: Sequence[tuple[str, str]] = (),
@@ -86,8 +87,8 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
 ) -> dict[str, Any]:
     """Lowers one slice. It comes by name (`slice`, from the store at `roots`) or is a `file`.
 
-    PTX and record go to the store's `path`, under `key`; or the PTX alone to `output`; with neither it is in the answer as `ptx`.
-    After `seconds` of CPU time the system ends this process.
+    `nvvm` is libNVVM's path, for options that lower by it. PTX and record go to the store's `path`, under `key`; or the PTX alone to
+    `output`; with neither it is in the answer as `ptx`. After `seconds` of CPU time the system ends this process.
     """
     from scons_gpu.lower import llvm  # noqa: PLC0415 - each operation loads its own room
 
@@ -97,7 +98,12 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
         _expected.add(llvm.STRIPPED)
     store = _store(tuple(roots)) if roots else None
     text = _text(file) if file or store is None else _slice(store, slice)
-    ptx = llvm.lower(
+    lowering: Callable[..., llvm.Ptx] = llvm.lower
+    if wanted.by == "nvvm":
+        from scons_gpu.lower.nvvm import lower as by_nvvm  # noqa: PLC0415 - loads 70 MB
+
+        lowering = partial(by_nvvm, library=nvvm)
+    made = lowering(
         text,
         target=_target(arch),
         options=wanted,
@@ -105,7 +111,10 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
         renames=dict(renames),
         searched=searched,
         cache=str(store.root / "tools") if store else "",
-    ).text
+    )
+    if made.output:
+        print(made.output)  # noqa: T201 - where LLVM's own words go
+    ptx = made.text
     answer: dict[str, Any] = {"bytes": len(ptx), "warnings": store.drain_warnings() if store else []}
     if path and store is not None:
         _save(store, Path(path), ptx.encode(), key)
