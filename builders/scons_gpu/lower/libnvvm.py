@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scons_gpu.errors import GpuError, ToolError, ToolMissingError
+from scons_gpu.lower.options import INSTEAD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +80,7 @@ class Library:
             return Compiled(text=text.rstrip(b"\0").decode(), log=self._log(program))
         except self.api.nvvmError as error:
             msg = f"libNVVM does not lower this unit: {error}"
-            raise ToolError(msg, output=self._log(program)) from None
+            raise ToolError(msg, output=self._log(program), hint=INSTEAD) from None
         finally:
             self.api.destroy_program(program)
 

@@ -21,6 +21,7 @@ from scons_gpu.lower.flush import wanted
 from scons_gpu.lower.libnvvm import LAYOUT, load
 from scons_gpu.lower.linked import linked
 from scons_gpu.lower.llvm import Ptx, numbered
+from scons_gpu.lower.options import INSTEAD
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -34,7 +35,7 @@ _DEFINITION = re.compile(
     r"^\.(?:weak|visible|common) (?P<what>\.(?:global|const)\b[^;={]*?(?P<name>[\w$]+)(?:\[\d+\])?)(?: = [^;]*)?;\n", re.MULTILINE
 )
 _WORD = re.compile(r"[\w$]+")
-_INSTEAD = "GPU_LOWER=llvm lowers with LLVM"
+_OWN_VERSION = re.compile(r"^!nvvmir\.version = .*\n?", re.MULTILINE)  # of whatever made the IR, long ago
 
 
 def lower(  # noqa: PLR0913 - one keyword per input
@@ -56,7 +57,7 @@ def lower(  # noqa: PLR0913 - one keyword per input
     nvvm = load(library)
     flags = arguments(target, options, flush=_flush(text, options))
     with linked(
-        text,
+        _OWN_VERSION.sub("", text),
         layout=LAYOUT,
         impose=True,
         more=nvvm.version_node,
@@ -87,7 +88,7 @@ def _flush(text: str, options: LowerOptions) -> bool:
     asked = options.flush or wanted(text)
     if asked is None:
         msg = "some of its functions flush denormals and others do not, and libNVVM does one of the two for a whole unit"
-        raise SourceError(msg, hint=f"{_INSTEAD}; or set GPU_FTZ alike for the sources that it is made of")
+        raise SourceError(msg, hint=f"{INSTEAD}; or set GPU_FTZ alike for the sources that it is made of")
     return asked
 
 

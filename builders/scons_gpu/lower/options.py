@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.model import Tool
 
-__all__ = ["FORMAT", "LowerOptions", "key"]
+__all__ = ["FORMAT", "INSTEAD", "LowerOptions", "key"]
 
 FORMAT = "scons-gpu/ptx/1"
 """Raised when the fields change. A hash over the code of the recipe stands behind it: other code, another digest."""
+
+INSTEAD = "GPU_LOWER=llvm lowers with LLVM"
+"""The way out where libNVVM fails. Nobody takes it unasked: a digest says what lowered."""
 
 
 @dataclass(frozen=True)

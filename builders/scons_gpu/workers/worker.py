@@ -23,8 +23,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scons_gpu.errors import DamagedError, GpuError, SourceError, ToolMissingError
+from scons_gpu.errors import DamagedError, GpuError, SourceError, ToolError, ToolMissingError
 from scons_gpu.lower.options import LowerOptions
+from scons_gpu.workers.deaths import lacking
 from scons_gpu.workers.output import condense
 from scons_gpu.store.files import write_atomic
 from scons_gpu.store.record import make
@@ -103,15 +104,18 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
         from scons_gpu.lower.nvvm import lower as by_nvvm  # noqa: PLC0415 - loads 70 MB
 
         lowering = partial(by_nvvm, library=nvvm)
-    made = lowering(
-        text,
-        target=_target(arch),
-        options=wanted,
-        libdevice=libdevice,
-        renames=dict(renames),
-        searched=searched,
-        cache=str(store.root / "tools") if store else "",
-    )
+    try:
+        made = lowering(
+            text,
+            target=_target(arch),
+            options=wanted,
+            libdevice=libdevice,
+            renames=dict(renames),
+            searched=searched,
+            cache=str(store.root / "tools") if store else "",
+        )
+    except ToolError as error:
+        raise lacking(text, arch) or error from None
     if made.output:
         print(made.output)  # noqa: T201 - where LLVM's own words go
     ptx = made.text
