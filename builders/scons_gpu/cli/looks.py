@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -13,9 +14,12 @@ from scons_gpu.cli import tools as given
 from scons_gpu.errors import GpuError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from scons_gpu.cli.program import Place
     from scons_gpu.inspect.compare import Report
     from scons_gpu.inspect.tables import Cell
+    from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Toolchain
 
 __all__ = ["COMMANDS"]
@@ -35,7 +39,9 @@ def doctor(ctx: click.Context, archs: tuple[str, ...], as_json: bool) -> None:
     place: Place = ctx.obj
     found = given.toolchain(place.store, keep=place.store.is_dir())
     capabilities, log = _provider(found, place)
-    report = examine.report(found, parse(list(archs)) if archs else (), capabilities=capabilities, choice=log)
+    targets = parse(list(archs)) if archs else ()
+    lowering = _lowering(found, targets, place)
+    report = examine.report(found, targets, capabilities=capabilities, choice=log, lowering=lowering)
     if as_json:
         _print_json(report)
     else:
@@ -57,6 +63,22 @@ def _provider(found: Toolchain, place: Place) -> tuple[dict[str, Any], tuple[str
     return asdict(choice.provider.capabilities), choice.log
 
 
+def _lowering(found: Toolchain, targets: Sequence[Target], place: Place) -> list[dict[str, Any]]:
+    """What `auto` comes to for these architectures, or for all that can be built for; what cannot be is told elsewhere."""
+    from scons_gpu.lower.choose import choose
+    from scons_gpu.toolchain.arch import parse
+    from scons_gpu.toolchain.versions import supported
+
+    numbers = supported(found) if found.llvm else ()
+    facts = place.store / "tools" if place.store.is_dir() else given.scratch()
+    lines = []
+    for target in targets or (parse(f"sm_{number}")[0] for number in numbers):
+        with contextlib.suppress(GpuError):
+            chosen = choose(found, target=target, facts=facts)
+            lines.append({"arch": target.name, "by": chosen.by, "ptx": f"{chosen.ptx // 10}.{chosen.ptx % 10}", "why": chosen.why})
+    return lines
+
+
 def _show_doctor(report: dict[str, Any]) -> None:
     from scons_gpu.inspect import doctor as examine
     from scons_gpu.inspect.tables import show
@@ -65,6 +87,8 @@ def _show_doctor(report: dict[str, Any]) -> None:
     show(("what", "result", "origin", "where"), examine.looks(report), title="looked at")
     for line in report["choice"]:
         click.echo(f"provider: {line}")
+    for line in examine.lowerings(report):
+        click.echo(f"lowering: {line}")
     for target in report["targets"]:
         click.echo("target: " + " ".join(f"{name}={value}" for name, value in target.items()))
     for kind in ("warnings", "problems"):

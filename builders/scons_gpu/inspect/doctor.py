@@ -14,17 +14,23 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Tool, Toolchain
 
-__all__ = ["TOOLS", "looks", "report", "rows"]
+__all__ = ["TOOLS", "looks", "lowerings", "report", "rows"]
 
 TOOLS = ("ptxas", "nvlink", "fatbinary", "cuobjdump", "nvdisasm", "libdevice", "clang")
 
 
 def report(
-    toolchain: Toolchain, targets: Sequence[Target] = (), *, capabilities: dict[str, Any] | None = None, choice: Sequence[str] = ()
+    toolchain: Toolchain,
+    targets: Sequence[Target] = (),
+    *,
+    capabilities: dict[str, Any] | None = None,
+    choice: Sequence[str] = (),
+    lowering: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """A plain dictionary, as printed by `doctor --json`. Starts nothing.
 
-    `capabilities` is what the provider in use can do, `choice` the log of how it was chosen; both come from who asked the tools.
+    `capabilities` is what the provider in use can do, `choice` the log of how it was chosen, `lowering` what lowers for each architecture
+    (`arch`, `by`, `ptx`, `why`); all come from who asked the tools.
     `problems` says what cannot be built with these tools, empty if nothing: a missing clang is none unless CUDA sources are built.
     """
     warnings, problems = _verdict(toolchain, targets)
@@ -34,9 +40,10 @@ def report(
         "headers": _headers(toolchain),
         "llvm": _llvm(toolchain.llvm),
         "architectures": _architectures(toolchain),
-        "targets": [_target(toolchain, target) for target in targets],
+        "targets": [_target(toolchain, target, lowering) for target in targets],
         "capabilities": capabilities or {},
         "choice": list(choice),
+        "lowering": list(lowering),
         "warnings": warnings,
         "problems": problems,
         "looked": [{"what": look.what, "where": look.where, "origin": look.origin, "result": look.result} for look in toolchain.looked],
@@ -53,6 +60,14 @@ def rows(report: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
 def looks(report: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     """The table of places: what, result, origin, where; in the order in which they were looked at."""
     return [(look["what"], look["result"], look["origin"], look["where"]) for look in report["looked"]]
+
+
+def lowerings(report: dict[str, Any]) -> list[str]:
+    """A line for each reason: what lowers, for which architectures, and why."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for entry in report["lowering"]:
+        found.setdefault((entry["by"], entry["why"]), []).append(entry["arch"])
+    return [f"{by} for {', '.join(archs)}: {why}" for (by, why), archs in found.items()]
 
 
 def _row(name: str, entry: dict[str, Any] | None) -> tuple[str, str, str, str, str]:
@@ -97,7 +112,10 @@ def _architectures(toolchain: Toolchain) -> dict[str, list[str]]:
     return {"llvm": by_llvm, "ptxas": by_ptxas, "both": both}
 
 
-def _target(toolchain: Toolchain, target: Target) -> dict[str, Any]:
+def _target(toolchain: Toolchain, target: Target, lowering: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    for chosen in lowering:
+        if chosen["arch"] == target.name:
+            return {"name": target.name, "ptx": chosen["ptx"], "lowered_by": chosen["by"]}
     try:
         ptx = versions.ptx_version(target, llvm=toolchain.llvm, ptxas=toolchain.ptxas)
     except GpuError:  # told under `problems`
