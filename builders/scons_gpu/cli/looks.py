@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from scons_gpu.inspect.compare import Report
     from scons_gpu.inspect.tables import Cell
     from scons_gpu.toolchain.arch import Target
+    from scons_gpu.toolchain.model import Tool
     from scons_gpu.toolchain.tools import Toolchain
 
 __all__ = ["COMMANDS"]
@@ -38,7 +40,9 @@ def doctor(ctx: click.Context, archs: tuple[str, ...], as_json: bool) -> None:
     place: Place = ctx.obj
     found = given.toolchain(place.store, keep=place.store.is_dir())
     targets = parse(list(archs)) if archs else ()
-    report = examine.report(found, targets, **_provider(found, targets, place))
+    provider = _provider(found, targets, place)
+    lowering = _lowering(found, targets, place, assembler=provider.get("assembler"))
+    report = examine.report(found, targets, **provider, lowering=lowering)
     if as_json:
         _print_json(report)
     else:
@@ -68,6 +72,22 @@ def _provider(found: Toolchain, targets: Sequence[Target], place: Place) -> dict
     }
 
 
+def _lowering(found: Toolchain, targets: Sequence[Target], place: Place, *, assembler: Tool | None) -> list[dict[str, Any]]:
+    """What `auto` comes to for these architectures, or for all that can be built for; what cannot be is told elsewhere."""
+    from scons_gpu.lower.choose import choose
+    from scons_gpu.toolchain.arch import parse
+    from scons_gpu.toolchain.versions import supported
+
+    numbers = supported(found) if found.llvm else ()
+    facts = place.store / "tools" if place.store.is_dir() else given.scratch()
+    lines = []
+    for target in targets or (parse(f"sm_{number}")[0] for number in numbers):
+        with contextlib.suppress(GpuError):
+            chosen = choose(found, target=target, assembler=assembler or found.ptxas, facts=facts)
+            lines.append({"arch": target.name, "by": chosen.by, "ptx": f"{chosen.ptx // 10}.{chosen.ptx % 10}", "why": chosen.why})
+    return lines
+
+
 def _show_doctor(report: dict[str, Any]) -> None:
     from scons_gpu.inspect import doctor as examine
     from scons_gpu.inspect.tables import show
@@ -76,6 +96,8 @@ def _show_doctor(report: dict[str, Any]) -> None:
     show(("what", "result", "origin", "where"), examine.looks(report), title="looked at")
     for line in report["choice"]:
         click.echo(f"provider: {line}")
+    for line in examine.lowerings(report):
+        click.echo(f"lowering: {line}")
     for target in report["targets"]:
         click.echo("target: " + " ".join(f"{name}={value}" for name, value in target.items()))
     for kind in ("warnings", "problems"):

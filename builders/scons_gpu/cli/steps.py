@@ -103,17 +103,18 @@ def plan(  # noqa: PLR0913 - an option each
 ) -> None:
     """The indexes of a module's sources become its plan."""
     import scons_gpu.plan as plans
+    from scons_gpu.lower.choose import library
     from scons_gpu.lower.options import key as lower_key
     from scons_gpu.split.index import from_text
     from scons_gpu.store.files import write_atomic
 
     wanted, found = given.target(arch), given.toolchain(place.store)
-    lowered = given.lower_options(wanted, found, **options)
-    library = found.libdevice.identity if found.libdevice else ""
+    lowered = given.lower_options(wanted, found, store=place.store, **options)
+    libdevice_identity, nvvm = found.libdevice.identity if found.libdevice else "", library(found, lowered)
 
     def key(slice_name: str, *, libdevice: bool, renames: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-        identity = library if libdevice else ""
-        return lower_key(slice=slice_name, target=wanted, options=lowered, llvm=found.llvm, libdevice=identity, renames=renames)
+        identity = libdevice_identity if libdevice else ""
+        return lower_key(slice=slice_name, target=wanted, options=lowered, llvm=found.llvm, nvvm=nvvm, libdevice=identity, renames=renames)
 
     read = [from_text(given.read(path), path=path) for path in indexes]
     for path, index in zip(indexes, read, strict=True):
@@ -149,14 +150,19 @@ def lower(
     """A slice, by path or by its name in the store, becomes PTX."""
     from dataclasses import asdict
 
+    from scons_gpu.lower.choose import library
+
     wanted, found = given.target(arch), given.toolchain(place.store)
+    lowered = given.lower_options(wanted, found, store=place.store, **options)
+    nvvm = library(found, lowered)
     where = {"file": _absolute(name)} if Path(name).is_file() else {"slice": name, "roots": [str(place.store)]}
     with _worker() as run:
         answer = run(
             "lower",
             **where,
             arch=wanted.name,
-            options=asdict(given.lower_options(wanted, found, **options)),
+            options=asdict(lowered),
+            nvvm=nvvm.path if nvvm else "",
             libdevice=found.libdevice.path if found.libdevice else "",
             searched=found.where("libdevice"),
             renames=[_pair(text) for text in renames],

@@ -216,6 +216,7 @@ def _options(module: _Module) -> BuildOptions:
         opt=int(options.get("opt", 3)),
         maxrregcount=options.get("maxrregcount"),
         ptxas_flags=tuple(options.get("ptxas_flags", ())),
+        lowered_by=str(options.get("by") or (options.get("lowered_by") or {}).get(arch, "llvm")),
         **flags,
     )
 

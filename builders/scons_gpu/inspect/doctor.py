@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.model import Look, Tool
     from scons_gpu.toolchain.tools import Toolchain
 
-__all__ = ["LIBRARIES", "TOOLS", "looks", "report", "rows"]
+__all__ = ["LIBRARIES", "TOOLS", "looks", "lowerings", "report", "rows"]
 
 TOOLS = ("ptxas", "nvlink", "fatbinary", "cuobjdump", "nvdisasm", "libdevice", "clang")
 LIBRARIES = NAMES
@@ -30,11 +30,12 @@ def report(  # noqa: PLR0913 - one keyword for each thing that is told
     choice: Sequence[str] = (),
     assembler: Tool | None = None,
     linker: Tool | None = None,
+    lowering: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """A plain dictionary, as printed by `doctor --json`. Starts nothing.
 
-    `capabilities` is what the provider in use can do, `choice` the log of how it was chosen, `assembler` and `linker` what it consists of;
-    all come from who asked the tools.
+    `capabilities` is what the provider in use can do, `choice` the log of how it was chosen, `assembler` and `linker` what it consists of,
+    `lowering` what lowers for each architecture (`arch`, `by`, `ptx`, `why`); all come from who asked the tools.
     `problems` says what cannot be built with these tools, empty if nothing: a missing clang is none unless CUDA sources are built.
     """
     warnings, problems = _verdict(toolchain, targets, assembler, linker)
@@ -45,9 +46,10 @@ def report(  # noqa: PLR0913 - one keyword for each thing that is told
         "headers": _headers(toolchain),
         "llvm": _llvm(toolchain.llvm),
         "architectures": _architectures(toolchain),
-        "targets": [_target(toolchain, target, assembler) for target in targets],
+        "targets": [_target(toolchain, target, assembler, lowering) for target in targets],
         "capabilities": capabilities or {},
         "choice": list(choice),
+        "lowering": list(lowering),
         "warnings": warnings,
         "problems": problems,
         "looked": [{"what": look.what, "where": look.where, "origin": look.origin, "result": look.result} for look in _looked(toolchain)],
@@ -69,6 +71,14 @@ def rows(report: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
 def looks(report: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     """The table of places: what, result, origin, where; in the order in which they were looked at."""
     return [(look["what"], look["result"], look["origin"], look["where"]) for look in report["looked"]]
+
+
+def lowerings(report: dict[str, Any]) -> list[str]:
+    """A line for each reason: what lowers, for which architectures, and why."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for entry in report["lowering"]:
+        found.setdefault((entry["by"], entry["why"]), []).append(entry["arch"])
+    return [f"{by} for {', '.join(archs)}: {why}" for (by, why), archs in found.items()]
 
 
 def _row(name: str, entry: dict[str, Any] | None) -> tuple[str, str, str, str, str]:
@@ -120,7 +130,10 @@ def _architectures(toolchain: Toolchain) -> dict[str, list[str]]:
     return {"llvm": by_llvm, "ptxas": by_ptxas, "both": both}
 
 
-def _target(toolchain: Toolchain, target: Target, assembler: Tool | None) -> dict[str, Any]:
+def _target(toolchain: Toolchain, target: Target, assembler: Tool | None, lowering: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    for chosen in lowering:
+        if chosen["arch"] == target.name:
+            return {"name": target.name, "ptx": chosen["ptx"], "lowered_by": chosen["by"]}
     try:
         ptx = versions.ptx_version(target, llvm=toolchain.llvm, assembler=assembler or toolchain.ptxas)
     except GpuError:  # told under `problems`

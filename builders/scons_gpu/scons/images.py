@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from scons_gpu.assemble.making import Making
     from scons_gpu.errors import GpuError
     from scons_gpu.link import bundle, bundled, fatbin, image, manifest, ptx, twins, whole
+    from scons_gpu.lower.options import LowerOptions
     from scons_gpu.plan import Part, Plan
     from scons_gpu.scons import unit_files
     from scons_gpu.scons.modules import Module
@@ -347,8 +348,8 @@ class ModuleNode:
     path: Path | None
     plans: tuple[tuple[Target, Any, Path], ...]
     """Architecture, the plan's node, its file."""
-    ptx: tuple[tuple[str, int], ...] = ()
-    """Architecture → PTX version, 78 for 7.8."""
+    lowered: tuple[tuple[str, LowerOptions], ...] = ()
+    """Architecture → how its units are lowered."""
     making: Making | None = None
     """What assembled and linked it; None where it ends with PTX."""
 
@@ -388,7 +389,8 @@ class ModuleNode:
             "lineinfo": settings.lineinfo,
             "maxrregcount": settings.assemble.maxrregcount,
             "ptxas_flags": list(settings.assemble.flags),
-            "ptx": dict(self.ptx),
+            "ptx": {arch: options.ptx for arch, options in self.lowered},
+            "lowered_by": {arch: options.by for arch, options in self.lowered},
         }
 
     def _inner(self, path: Path) -> manifest.Module:
@@ -442,9 +444,10 @@ class ManifestJob(Step):
         took_part = {
             "clang": any(source.name.endswith(".cu") for module in active for source in module.sources),
             "libdevice": True,
+            "nvvm": any(options.by == "nvvm" for entry in self.modules for _, options in entry.lowered),
             "fatbinary": bool(links - {"bundle"}),
         }
-        found = [getattr(self.tools, name) for name, part in took_part.items() if part]
+        found = [self.tools.tool(name) for name, part in took_part.items() if part]
         for entry in self.modules:
             if entry.node is not None and entry.making:
                 found += [entry.making.compiler, entry.making.linker if entry.module.settings.link == "image" else None]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from scons_gpu.assemble.choose import choose
 from scons_gpu.errors import GpuError, UsageError
+from scons_gpu.lower import choose as optimiser
 from scons_gpu.lower import options as lowering
 from scons_gpu.scons import _internals, asked
 from scons_gpu.scons.images import BundleJob, ImageJob, ManifestJob, ModuleNode, PackJob, PtxJob, WholeJob
@@ -100,8 +101,10 @@ class Chain:
     def lower_options(self, target: Target, settings: Settings | None = None) -> lowering.LowerOptions:
         """How its units become PTX; a candidate's with settings of its own."""
         settings = settings or self.settings
+        chosen = optimiser.choose(self.tools, wanted=settings.lower, target=target, assembler=self.assembler, facts=self.workspace.facts)
         return lowering.LowerOptions(
-            ptx=versions.ptx_version(target, llvm=self.tools.llvm, assembler=self.assembler),
+            ptx=chosen.ptx,
+            by=chosen.by,
             opt=settings.opt,
             ftz=settings.ftz,
             fast_math=settings.fast_math,
@@ -112,6 +115,7 @@ class Chain:
     def key(self, target: Target, options: lowering.LowerOptions) -> Any:
         """The plan's `Key`."""
         libdevice_identity = self.tools.libdevice.identity if self.tools.libdevice else ""
+        nvvm = optimiser.library(self.tools, options)
 
         def key(slice_name: str, *, libdevice: bool, renames: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
             return lowering.key(
@@ -119,6 +123,7 @@ class Chain:
                 target=target,
                 options=options,
                 llvm=self.tools.llvm,
+                nvvm=nvvm,
                 libdevice=libdevice_identity if libdevice else "",
                 renames=renames,
             )
@@ -204,6 +209,7 @@ class Chain:
             link=self.settings.link,
             llvm=self.tools.llvm,
             libdevice=self.tools.libdevice.identity if self.tools.libdevice else "",
+            nvvm=nvvm.identity if (nvvm := optimiser.library(self.tools, options)) else "",
             tool=identity(),
             **(choice.signature(self, target) if tuned else {}),
             **vars(options),
@@ -304,8 +310,8 @@ class Chain:
 
     def made(self, node: Any, path: Path, plans: Sequence[tuple[Target, Any, Path]]) -> ModuleNode:
         """The module's end of the chain."""
-        ptx = tuple((target.name, self.lower_options(target).ptx) for target, _, _ in plans)
-        return ModuleNode(module=self.module, node=node, path=path, plans=tuple(plans), ptx=ptx, making=self.making)
+        lowered = tuple((target.name, self.lower_options(target)) for target, _, _ in plans)
+        return ModuleNode(module=self.module, node=node, path=path, plans=tuple(plans), lowered=lowered, making=self.making)
 
 
 def choice_for(tools: Toolchain, settings: Settings, facts: Path, *, needs: tuple[Need, ...] = ()) -> Choice | None:

@@ -25,7 +25,7 @@ VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_ARCHS": ((), "architectures, as sm_90, 90a, compute_90 or 8.6+PTX; there is no default"),
     "GPU_OPT": (3, "optimisation level of LLVM and the assembler, 0 to 3"),
     "GPU_LINK": ("image", "image: one linked cubin per module; whole: one assembled in one piece; bundle: kernels side by side"),
-    "GPU_LOWER": ("auto", "auto or llvm"),
+    "GPU_LOWER": ("auto", "auto: libNVVM where it reads our IR, else LLVM; llvm; nvvm: an error where libNVVM does not"),
     "GPU_PROVIDER": (
         "auto",
         "what assembles and links: ptxas, nvptxcompiler, nvjitlink, driver, none, a pair as nvptxcompiler+nvlink, or auto",
@@ -58,7 +58,7 @@ PER_SOURCE = {"CPPDEFINES": "defines", "CPPPATH": "cpppath", "GPU_CLANGFLAGS": "
 """What one source may have of its own → the field of `ClangOptions` that it becomes."""
 CHOICES = {
     "GPU_LINK": ("image", "bundle", "whole"),
-    "GPU_LOWER": ("auto", "llvm"),
+    "GPU_LOWER": ("auto", "llvm", "nvvm"),
     "GPU_DEFER": ("auto", "always"),
     "GPU_FRONTEND": ("auto", "clang"),
 }
@@ -83,6 +83,7 @@ class Settings:
     archs: tuple[arch.Target, ...]
     opt: int
     link: str
+    lower: str
     provider: str
     defer: str
     ftz: bool
@@ -168,6 +169,7 @@ def read(
         archs=(),
         opt=opt,
         link=chosen["GPU_LINK"],
+        lower=chosen["GPU_LOWER"],
         provider=_provider(get),
         defer=chosen["GPU_DEFER"],
         ftz=_flag("GPU_FTZ", get) or _flag("GPU_FAST_MATH", get),

@@ -342,7 +342,7 @@ def switches(options: Any) -> list[str]:
 
 def lowering(options: LowerOptions) -> list[str]:
     """How units are lowered, as `scons-gpu` takes it."""
-    return ["--opt", str(options.opt), "--ptx", str(options.ptx), *switches(options)]
+    return ["--opt", str(options.opt), "--ptx", str(options.ptx), "--by", options.by, *switches(options)]
 
 
 def assembling(options: AssembleOptions) -> list[str]:

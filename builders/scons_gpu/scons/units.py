@@ -22,6 +22,7 @@ from scons_gpu.errors import (
     ToolStoppedError,
     from_json,
 )
+from scons_gpu.lower.choose import library
 from scons_gpu.scons import _internals, asked
 from scons_gpu.scons.later import later
 from scons_gpu.scons.steps import Outcome, Step, answered, assembling, lowering
@@ -300,13 +301,15 @@ class Recipe:
             return self._lower(part, where)
 
     def _lower(self, part: Part, where: dict[str, Any]) -> dict[str, Any]:
-        libdevice = self.tools.libdevice
+        libdevice, options = self.tools.libdevice, self.lower_options(part)
+        nvvm = library(self.tools, options)
         return self.workspace.session.pool.run(
             "lower",
             slice=part.slice,
             roots=[str(root) for root in self.workspace.store.roots],
             arch=self.target.name,
-            options=dataclasses.asdict(self.lower_options(part)),
+            options=dataclasses.asdict(options),
+            nvvm=nvvm.path if nvvm else "",
             libdevice=libdevice.path if libdevice else "",
             searched="\n".join(f"{look.where}: {look.result}" for look in self.tools.looked if look.what == "libdevice"),
             renames=[list(pair) for pair in part.renames],

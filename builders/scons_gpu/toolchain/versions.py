@@ -16,7 +16,18 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.tables import Arch
     from scons_gpu.toolchain.tools import Tool, Toolchain
 
-__all__ = ["check", "check_clang", "check_pair", "family", "known_to", "known_to_llvm", "ptx_version", "require", "supported"]
+__all__ = [
+    "check",
+    "check_clang",
+    "check_pair",
+    "family",
+    "known_to",
+    "known_to_llvm",
+    "newest_ptx",
+    "ptx_version",
+    "require",
+    "supported",
+]
 
 _INSTALL = {
     "clang": "pip install 'scons-gpu[clang]' brings it; GPU_CLANG names one",
@@ -46,7 +57,7 @@ def ptx_version(target: Target, *, llvm: str, assembler: Tool | None) -> int:
     name = target.cpu.removeprefix("sm_")
     if name not in known_to_llvm(llvm) or (assembler is not None and target.real and name not in known_to(assembler)):
         raise _unknown(target, llvm=llvm, assembler=assembler)
-    newest = min([_llvm_ptx(llvm), *([_newest_ptx(assembler)] if assembler is not None else [])])
+    newest = min([_llvm_ptx(llvm), *([newest_ptx(assembler)] if assembler is not None else [])])
     return max(newest, _least_ptx(target))
 
 
@@ -119,8 +130,8 @@ def _llvm_ptx(llvm: str) -> int:
     return _newest({(key,): value for key, value in LLVM_PTX.items()}, major)
 
 
-def _newest_ptx(tool: Tool) -> int:
-    """One without a version is taken for the oldest that can be used."""
+def newest_ptx(tool: Tool) -> int:
+    """The newest PTX version that it reads, 78 for 7.8. One without a version is taken for the oldest that can be used."""
     return _newest(PTX_OF_CUDA, _release(tool) or (11, 8))
 
 

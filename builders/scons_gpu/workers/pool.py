@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import scons_gpu
 from scons_gpu.errors import from_json
+from scons_gpu.lower.options import INSTEAD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +73,9 @@ class Pool:
             raise
         if answer is None:
             self._drop(worker)
-            raise worker.obituary(str(arguments.get("arch", ""))).at(source=str(arguments.get("source", "")))
+            error = worker.obituary(str(arguments.get("arch", ""))).at(source=str(arguments.get("source", "")))
+            error.hint = error.hint or (INSTEAD if arguments.get("nvvm") else "")
+            raise error
         if answer.pop("rss_kib") > RECYCLE_KIB:
             self._drop(worker)
         else:

@@ -21,16 +21,17 @@ import sys
 import threading
 import time
 import traceback
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scons_gpu.errors import DamagedError, GpuError, SourceError, ToolMissingError
+from scons_gpu.errors import DamagedError, GpuError, SourceError, ToolError, ToolMissingError
 from scons_gpu.lower.options import LowerOptions
 from scons_gpu.store.files import write_atomic
 from scons_gpu.store.record import make
 from scons_gpu.store.store import Store
 from scons_gpu.toolchain.arch import Target, parse
+from scons_gpu.workers.deaths import lacking
 from scons_gpu.workers.output import condense
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
     *,
     arch: str,
     options: Mapping[str, Any],
+    nvvm: str = "",
     libdevice: str = "",
     searched: str = "",
     renames: Sequence[tuple[str, str]] = (),
@@ -90,8 +92,8 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
 ) -> dict[str, Any]:
     """Lowers one slice. It comes by name (`slice`, from the store at `roots`) or is a `file`.
 
-    PTX and record go to the store's `path`, under `key`; or the PTX alone to `output`; with neither it is in the answer as `ptx`. `as_ir`:
-    the optimised IR takes the PTX's place.
+    `nvvm` is libNVVM's path, for options that lower by it. PTX and record go to the store's `path`, under `key`; or the PTX alone to
+    `output`; with neither it is in the answer as `ptx`. `as_ir`: the optimised IR takes the PTX's place.
     After `seconds` of CPU time the system ends this process.
     """
     from scons_gpu.lower import llvm  # noqa: PLC0415 - each operation loads its own room
@@ -102,16 +104,27 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
         _expected.add(llvm.STRIPPED)
     store = _store(tuple(roots)) if roots else None
     text = _text(file) if file or store is None else _slice(store, slice)
-    ptx = llvm.lower(
-        text,
-        target=_target(arch),
-        options=wanted,
-        libdevice=libdevice,
-        renames=dict(renames),
-        searched=searched,
-        cache=str(store.root / "tools") if store else "",
-        as_ir=as_ir,
-    ).text
+    lowering: Callable[..., llvm.Ptx] = llvm.lower
+    if wanted.by == "nvvm":
+        from scons_gpu.lower.nvvm import lower as by_nvvm  # noqa: PLC0415 - loads 70 MB
+
+        lowering = partial(by_nvvm, library=nvvm)
+    try:
+        made = lowering(
+            text,
+            target=_target(arch),
+            options=wanted,
+            libdevice=libdevice,
+            renames=dict(renames),
+            searched=searched,
+            cache=str(store.root / "tools") if store else "",
+            **({"as_ir": True} if as_ir else {}),
+        )
+    except ToolError as error:
+        raise lacking(text, arch) or error from None
+    if made.output:
+        print(made.output)  # noqa: T201 - where LLVM's own words go
+    ptx = made.text
     answer: dict[str, Any] = {"bytes": len(ptx), "warnings": store.drain_warnings() if store else []}
     if path and store is not None:
         _save(store, Path(path), ptx.encode(), key)
