@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scons_gpu.errors import DamagedError
 from scons_gpu.plan.candidates import short
 from scons_gpu.scons import _internals, asked
-from scons_gpu.scons.steps import Outcome, Step
+from scons_gpu.scons.steps import Outcome, Step, answered
 from scons_gpu.scons.units import UnitJob
 from scons_gpu.store.files import write_atomic
 from scons_gpu.toolchain.process import run
@@ -54,7 +54,7 @@ def folder_of(dump: Path, folder: Path, *, top: Path) -> Path:
 
 @dataclass(kw_only=True)
 class UnitFilesJob(UnitJob):
-    """A part's files. The optimised IR is made for them; all else is there."""
+    """A part's files. The optimised IR is made for them, where LLVM optimises (libNVVM shows none); all else is there."""
 
     stage: ClassVar[str] = "dump"
 
@@ -65,11 +65,11 @@ class UnitFilesJob(UnitJob):
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """In a worker; then the store is read. What an earlier dump had besides is of another build, and goes."""
         recipe, part, store = self.recipe, self.part, self.workspace.store
-        answer = recipe.lower_part(part, as_ir=True)
+        shown = recipe.lower_part(part, as_ir=True) if recipe.lower_options(part).by == "llvm" else None
         ptx = store.load(recipe.ptx_path(part))
         files: dict[str, bytes] = {
             "ll": store.get_text("slice", part.slice).encode(),
-            "opt.ll": answer["ptx"].encode(),
+            **({"opt.ll": shown["ptx"].encode()} if shown else {}),
             "ptx": ptx.data if ptx else recipe.lower_part(part)["ptx"].encode(),
         }
         if recipe.kind != "ptx":
@@ -80,7 +80,7 @@ class UnitFilesJob(UnitJob):
             files["cubin"] = code.data
         _write(self.target, files)
         said = _disassemble(self.target, recipe.tools.nvdisasm) if "cubin" in files else ""
-        return Outcome(output=said, cpu=answer["cpu"], peak_kib=answer["peak_kib"], worker=answer["worker"])
+        return replace(answered(shown), output=said) if shown else Outcome(output=said)
 
 
 def _write(stem: Path, files: dict[str, bytes]) -> None:
