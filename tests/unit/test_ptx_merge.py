@@ -273,7 +273,6 @@ def test_a_variable_that_no_part_defines_is_named() -> None:
 @pytest.mark.parametrize(
     ("head", "said"),
     [
-        (HEAD.replace("7.8", "8.0"), r"differ in \.version: a has 7\.8, b has 8\.0"),
         (HEAD.replace("sm_90", "sm_90a"), r"differ in \.target: a has sm_90, b has sm_90a"),
         (HEAD.replace("sm_90", "sm_90, debug"), r"differ in \.target: a has sm_90, b has sm_90, debug"),
         (HEAD.replace("sm_90", "sm_90, texmode_independent"), r"differ in \.target"),
@@ -283,6 +282,23 @@ def test_a_variable_that_no_part_defines_is_named() -> None:
 def test_l4_parts_of_different_options_are_refused_and_named(head: str, said: str) -> None:
     with pytest.raises(LinkError, match=said):
         merge_ptx([part("a", kernel("a")), part("b", kernel("b"), head=head)])
+
+
+def test_parts_written_for_older_tools_join_those_for_newer_ones(tmp_path: Path) -> None:
+    old = HEAD.replace("7.8", "7.0").replace("sm_90", "sm_80")
+    newer = HEAD.replace("7.8", "10.1").replace("sm_90", "sm_100")
+    merged = merge_ptx([part("a", kernel("a")), part("b", kernel("b"), head=old)])
+    assert merged.startswith(HEAD)
+    assert set(code(assemble(merged, tmp_path))) == {"a", "b"}
+    assert merge_ptx([part("b", kernel("b"), head=old), part("a", kernel("a")), part("c", kernel("c"), head=newer)]).startswith(newer)
+
+
+def test_prototypes_that_two_compilers_print_are_one() -> None:
+    ours = ".extern .func (.param .b32 r) vprintf(.param .b64 one, .param .b64 two);"
+    theirs = ".extern .func  (.param .b32 func_retval0) vprintf\n(\n\t.param .b64 vprintf_param_0,\n\t.param .b64 vprintf_param_1\n)\n;"
+    call = kernel("NAME", "{ .param .b64 p; .param .b64 q; .param .b32 r; call (r), vprintf, (p, q); }\n\tret;")
+    merged = merge_ptx([part("a", ours, call.replace("NAME", "a")), part("b", theirs, call.replace("NAME", "b"))])
+    assert merged.count(".extern") == 1
 
 
 def test_l3_empty_parts_are_dropped_and_none_is_an_error() -> None:

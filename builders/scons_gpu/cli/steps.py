@@ -36,7 +36,7 @@ _existing = click.Path(exists=True, dir_okay=False)
 @click.option("--debug", is_flag=True, help="Keep debug information.")
 @click.pass_obj
 def source(place: Place, /, *, path: str, arch: str, output: str, **options: Any) -> None:  # noqa: ANN401 - the front end's options
-    """A source (.cu, .ll, .bc) becomes LLVM IR for one architecture."""
+    """A source becomes what is split: LLVM IR (of .cu, .ll, .bc) or PTX (of .ptx), for one architecture."""
     wanted = given.target(arch)
     if not path.endswith(".cu"):
         with _worker() as run:
@@ -65,9 +65,12 @@ def source(place: Place, /, *, path: str, arch: str, output: str, **options: Any
 @given.output
 @click.option("--form", type=click.Choice(["apart", "closed"]), default="apart", show_default=True, help="closed: every unit a program.")
 @click.option("--source", help="What messages call the source; IR by default.", metavar="NAME")
+@click.option("--lineinfo", is_flag=True, help="Keep the line information of PTX.")
 @click.pass_obj
-def split(place: Place, /, *, path: str, arch: str, output: str, form: str, source: str | None) -> None:  # noqa: PLR0913 - an option each
-    """IR becomes an index; the units' slices go to the store."""
+def split(  # noqa: PLR0913 - an option each
+    place: Place, /, *, path: str, arch: str, output: str, form: str, source: str | None, lineinfo: bool
+) -> None:
+    """IR or PTX becomes an index; the units' slices go to the store."""
     wanted = given.target(arch)
     with _worker() as run:
         answer = run(
@@ -78,6 +81,7 @@ def split(place: Place, /, *, path: str, arch: str, output: str, form: str, sour
             form=form,
             roots=[str(place.store)],
             output=_absolute(output),
+            lines=lineinfo,
         )
     given.say(answer["output"])
 
@@ -309,7 +313,7 @@ def _only(plans: list[Any]) -> Any:  # noqa: ANN401 - a plan
 
 
 def _target_of(ptx: str, path: str) -> Target:
-    from scons_gpu.link.ptx_reader import target_named
+    from scons_gpu.source.ptx_reader import target_named
 
     named = target_named(ptx)
     if not named:

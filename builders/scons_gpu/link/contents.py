@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from scons_gpu.assemble import cubin, dptx
 from scons_gpu.errors import LinkError
-from scons_gpu.link import elf, ptx_reader
+from scons_gpu.link import elf
+from scons_gpu.source import ptx_reader
 
 if TYPE_CHECKING:
     from scons_gpu.toolchain.arch import Target

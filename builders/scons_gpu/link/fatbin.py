@@ -14,7 +14,7 @@ from scons_gpu.assemble import cubin
 from scons_gpu.assemble.failures import classify, silent
 from scons_gpu.errors import LinkError, ToolMissingError
 from scons_gpu.link.fatbin_ptx import pack_ptx
-from scons_gpu.link.ptx_reader import target_named
+from scons_gpu.source.ptx_reader import target_named
 from scons_gpu.toolchain.arch import Target, parse
 from scons_gpu.toolchain.process import private_folder, run
 

@@ -15,25 +15,21 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from scons_gpu.errors import LinkError, MissingSymbolError
-from scons_gpu.link.ptx_reader import NAME, SKIP, Header, Module, Statement, plain, read
+from scons_gpu.source.ptx_reader import LOC, NAME, SKIP, Header, Module, Statement, plain, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 __all__ = ["MergedPtx", "PtxPart", "merge", "merge_ptx"]
 
-# Every branch of the patterns that go over all text starts with a letter of its own: only then does `re` look for first letters, which
-# is five times as fast.
-_LOC = (
-    r"\.loc(?P<gap>\s+)(?P<file>\d+)(?P<line>\s+\d+\s+\d+)"
-    r"(?:(?:\s*,\s*function_name\s+[\w$]+(?:\s*\+\s*\d+)?)?\s*,\s*inlined_at(?:\s+\d+){3})?"
-)
+_PLAIN = re.compile(r"sm_\d+")
 _WORD = re.compile(r"[\w$.%]")
 _ARRAY = re.compile(r"\.extern\s+\.shared\s+(?P<modifiers>.*?)(?P<type>\.[a-z]+\d+)\s+[\w$]+\s*(?P<sizes>(?:\[\d*\]\s*)*);")
 _ALIGN = re.compile(r"\.align\s+(\d+)")
 _VECTOR = re.compile(r"\.v([248])\b")
 # A parameter's own name says nothing: `(.param .b64 vprintf_param_0)` and `(.param .b64 fmt)` are one.
 _PARAMETER = re.compile(r"(?<=\s)[A-Za-z_$%][\w$]*(?=\s*(?:\[\d+\]\s*)?[,)])")
+_TIGHT = re.compile(r"\s*([(),;])\s*")
 # LLVM numbers these through a whole module, so equal functions of two parts differ in them.
 _LOCAL = re.compile(NAME)
 _NUMBERED = re.compile(r"(\$L__[A-Za-z_]+|prototype_|__local_depot)\d+(?:_\d+)?")
@@ -140,12 +136,12 @@ def _reached(name: str, uses: Mapping[str, set[str]]) -> set[str]:
 
 
 def _agreed(found: Sequence[_Read]) -> Header:
-    """The header that all parts have."""
+    """The header that suits all parts: newer PTX and later plain architectures take what was written for older ones."""
     first = found[0]
     for part in found[1:]:
-        for name in ("version", "target", "address_size"):
+        for name in ("target", "address_size"):
             one, other = getattr(first.module.header, name), getattr(part.module.header, name)
-            if one != other:
+            if one != other and not (name == "target" and _both_plain(one, other)):
                 one, other = (", ".join(value) if isinstance(value, tuple) else value for value in (one, other))
                 msg = f"parts of one link differ in .{name}: {first.label} has {one}, {part.label} has {other}"
                 raise LinkError(msg, hint="they were made with different options or architectures; build them again together")
@@ -154,7 +150,15 @@ def _agreed(found: Sequence[_Read]) -> Header:
         one, other = (next(label for label, value in pragmas.items() if value == wanted) for wanted in sorted(set(pragmas.values()))[:2])
         msg = f"parts of one link differ in their module-wide .pragma: {one} and {other}"
         raise LinkError(msg)
-    return first.module.header
+    headers = [part.module.header for part in found]
+    newest = max((header.version for header in headers), key=lambda version: [int(number) for number in version.split(".")])
+    latest = max((header.target for header in headers), key=lambda target: int(re.sub(r"\D", "", target[0])))
+    return dataclasses.replace(first.module.header, version=newest, target=latest)
+
+
+def _both_plain(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether two targets differ in nothing but how late a GPU they name, and what is written for one runs on the later."""
+    return one[1:] == other[1:] and all(_PLAIN.fullmatch(target[0]) for target in (one, other))
 
 
 def _pragmas(part: _Read) -> str:
@@ -342,7 +346,7 @@ class _Merged:
         if not declares:
             return True
         name = statement.kind + part.locals.get(statement.names[0], statement.names[0]) if statement.names else text
-        new = _Declared(label=part.label, shape=_PARAMETER.sub("_", plain(text)))
+        new = _Declared(label=part.label, shape=_TIGHT.sub(r"\1", _PARAMETER.sub("_", plain(text))))
         old = self.declared.setdefault(name, new)
         if old.shape != new.shape:
             msg = f"{statement.names[0]} is declared differently by {old.label} and {new.label}"
@@ -363,7 +367,7 @@ class _Rewriter:
         self._names = part.locals
         self._numbers = numbers
         self._label = part.label
-        self._pattern = re.compile("|".join([SKIP, _LOC, *(re.escape(name) + r"(?![\w$])" for name in part.locals)]), re.DOTALL)
+        self._pattern = re.compile("|".join([SKIP, LOC, *(re.escape(name) + r"(?![\w$])" for name in part.locals)]), re.DOTALL)
 
     def __call__(self, text: str) -> str:
         """`text` rewritten. The inlined-at tails of `.loc` go, since they point into debug sections."""

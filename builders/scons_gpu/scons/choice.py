@@ -85,7 +85,7 @@ def _variant(chain: Chain, target: Target, candidate: Candidate) -> plans.Varian
         key=chain.key(target, options),
         needs=candidate.needs,
         launch=candidate.launch,
-        ir=candidate.source.file(target.name, "ll"),
+        ir=chain.text(candidate.source, target).name,
         lower=None if options == chain.lower_options(target) else vars(options),
         assemble=None if assemble == chain.settings.assemble else vars(assemble),
     )

@@ -350,6 +350,8 @@ class ModuleNode:
     """Architecture, the plan's node, its file."""
     lowered: tuple[tuple[str, LowerOptions], ...] = ()
     """Architecture → how its units are lowered."""
+    texts: tuple[tuple[str, tuple[Path, ...]], ...] = ()
+    """Architecture → what its sources were split from, in their order."""
     making: Making | None = None
     """What assembled and linked it; None where it ends with PTX."""
 
@@ -367,14 +369,8 @@ class ModuleNode:
             bundle=self.path if made and bundled else None,
             inner=self._inner(self.path) if self.path and made and bundled else None,
             options=self.options(),
-            ir=self._ir() if made else {},
+            ir=dict(self.texts) if made else {},
         )
-
-    def _ir(self) -> dict[str, list[Path]]:
-        found = {}
-        for target, _, plan in self.plans:
-            found[target.name] = [plan.with_name(source.file(target.name, "ll")) for source in self.module.sources]
-        return found
 
     def options(self) -> dict[str, Any]:
         """What the module was built with."""

@@ -17,7 +17,7 @@ from scons_gpu.scons import _internals, asked
 from scons_gpu.scons.images import BundleJob, ImageJob, ManifestJob, ModuleNode, PackJob, PtxJob, WholeJob
 from scons_gpu.scons.later import later
 from scons_gpu.scons.modules import reach
-from scons_gpu.scons.steps import CudaJob, IrJob, PlanJob, SplitJob, note_looking, options_text
+from scons_gpu.scons.steps import CudaJob, IrJob, PlanJob, PtxSourceJob, SplitJob, note_looking, options_text
 from scons_gpu.scons.units import Recipe
 from scons_gpu.split import INDEX_FORMAT
 from scons_gpu.toolchain import versions
@@ -152,9 +152,11 @@ class Chain:
             raise error.at(module=self.module.name, source=source.name) from None
 
     def ir(self, source: Source, target: Target, *, may_fail: bool = False) -> tuple[Any, Path]:
-        """Source to IR."""
-        path = self.folder / source.file(target.name, "ll")
+        """Source to IR; to PTX where it is PTX."""
+        path = self.text(source, target)
         common = {**self.common(target, source.name, path), "source": source, "targeted": target}
+        if source.name.endswith(".ptx"):
+            return self._ptx_source(source, target, common), path
         if not source.name.endswith(".cu"):
             signature = options_text(llvm=self.tools.llvm, arch=target.name, tool=identity())
             return _compiled(self.env, path, [source.node], IrJob(**common, signature=signature)), path
@@ -177,18 +179,30 @@ class Chain:
         )
         return _compiled(self.env, path, [source.node], job), path
 
+    def _ptx_source(self, source: Source, target: Target, common: dict[str, Any]) -> Any:
+        assembler = versions.reader_of_ptx(self.tools.ptxas) if target.real else None
+        signature = options_text(arch=target.name, assembler=assembler, tool=identity())
+        job = PtxSourceJob(**common, signature=signature, assembler=assembler)
+        return _compiled(self.env, common["target"], [source.node], job)
+
+    def text(self, source: Source, target: Target) -> Path:
+        """What a source is split from."""
+        return self.folder / source.file(target.name, "ptx" if source.name.endswith(".ptx") else "ll")
+
     def index(self, source: Source, target: Target, *, may_fail: bool = False) -> tuple[Any, SplitJob]:
         """IR to index."""
         node, ir = self.ir(source, target, may_fail=may_fail)
         path = self.folder / source.file(target.name, "index.json")
+        lines = ir.suffix == ".ptx" and (self.settings.lineinfo or self.settings.debug)
         signature = options_text(
             form=self.form,
             format=INDEX_FORMAT,
-            llvm=self.tools.llvm,
+            **({"lines": lines} if ir.suffix == ".ptx" else {"llvm": self.tools.llvm}),
             tool=identity(),
             bits=os.environ.get("SCONS_GPU_TEST_HASH_BITS", ""),
         )
-        job = SplitJob(**self.common(target, source.name, path), source=source, targeted=target, signature=signature, ir=ir, form=self.form)
+        common = self.common(target, source.name, path)
+        job = SplitJob(**common, source=source, targeted=target, signature=signature, ir=ir, form=self.form, lines=lines)
         return _artefact(self.env, path, [node], job), job
 
     def plan(self, target: Target, *, ptx: bool = False) -> tuple[Any, Path, Recipe]:
@@ -311,7 +325,8 @@ class Chain:
     def made(self, node: Any, path: Path, plans: Sequence[tuple[Target, Any, Path]]) -> ModuleNode:
         """The module's end of the chain."""
         lowered = tuple((target.name, self.lower_options(target)) for target, _, _ in plans)
-        return ModuleNode(module=self.module, node=node, path=path, plans=tuple(plans), lowered=lowered, making=self.making)
+        texts = tuple((target.name, tuple(self.text(source, target) for source in self.module.sources)) for target, _, _ in plans)
+        return ModuleNode(module=self.module, node=node, path=path, plans=tuple(plans), lowered=lowered, texts=texts, making=self.making)
 
 
 def choice_for(tools: Toolchain, settings: Settings, facts: Path, *, needs: tuple[Need, ...] = ()) -> Choice | None:

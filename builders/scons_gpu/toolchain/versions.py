@@ -25,6 +25,7 @@ __all__ = [
     "known_to_llvm",
     "newest_ptx",
     "ptx_version",
+    "reader_of_ptx",
     "require",
     "supported",
 ]
@@ -59,6 +60,13 @@ def ptx_version(target: Target, *, llvm: str, assembler: Tool | None) -> int:
         raise _unknown(target, llvm=llvm, assembler=assembler)
     newest = min([_llvm_ptx(llvm), *([newest_ptx(assembler)] if assembler is not None else [])])
     return max(newest, _least_ptx(target))
+
+
+def reader_of_ptx(assembler: Tool | None) -> tuple[str, int] | None:
+    """An assembler as messages call it, and the newest PTX version that it reads; None where its version is not known."""
+    if assembler is None or not _release(assembler):
+        return None
+    return f"{assembler.name} {assembler.version}", newest_ptx(assembler)
 
 
 def check(targets: Sequence[Target], *, llvm: str, assembler: Tool | None, linker: Tool | None) -> tuple[str, ...]:

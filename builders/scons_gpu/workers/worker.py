@@ -43,9 +43,18 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 
-def source(*, path: str, arch: str, output: str) -> dict[str, Any]:
-    """Reads IR (text or bitcode) and writes LLVM's printed text of it."""
-    from scons_gpu.source.ir import read_ir  # noqa: PLC0415 - each operation loads its own room
+def source(*, path: str, arch: str, output: str, name: str = "", assembler: tuple[str, int] | None = None) -> dict[str, Any]:
+    """Reads IR (text or bitcode) and writes LLVM's printed text of it; PTX is written as it is, once it was read.
+
+    `assembler`: see `source.ptx.Assembler`.
+    """
+    if path.endswith(".ptx"):
+        from scons_gpu.source.ptx import Assembler, read_ptx  # noqa: PLC0415 - each operation loads its own room
+
+        known = Assembler(*assembler) if assembler else None
+        write_atomic(Path(output), read_ptx(Path(path), name=name or path, target=_target(arch), assembler=known))
+        return {}
+    from scons_gpu.source.ir import read_ir  # noqa: PLC0415 - the same
 
     text, said = read_ir(Path(path), target=_target(arch))
     write_atomic(Path(output), text)
@@ -53,19 +62,31 @@ def source(*, path: str, arch: str, output: str) -> dict[str, Any]:
 
 
 def split(  # noqa: PLR0913 - one keyword per field of the message
-    *, path: str, source: str, arch: str, form: str, roots: Sequence[str], output: str, known: Known = ""
+    *, path: str, source: str, arch: str, form: str, roots: Sequence[str], output: str, known: Known = "", lines: bool = False
 ) -> dict[str, Any]:
-    """Splits IR: slices go to the store, the index to `output`, with what LLVM said. `known`: see `split.parse`."""
+    """Splits IR: slices go to the store, the index to `output`, with what LLVM said. `known`: see `split.parse`.
+
+    PTX is told by the suffix of `path`; `lines` keeps its line information.
+    """
     from scons_gpu.source.failed import from_ir  # noqa: PLC0415 - each operation loads its own room
     from scons_gpu.split import split as split_ir  # noqa: PLC0415 - the same
     from scons_gpu.split.index import Index, to_text  # noqa: PLC0415 - the same
 
     store = _store(tuple(roots))
-    text = _text(path)
+    text = _text(path) if not path.endswith(".ptx") else _ptx(path, source)
     if (failure := from_ir(text)) is not None:
         write_atomic(Path(output), to_text(Index(source=source, arch=_target(arch).name, form=form, failure=failure)))
         return {"units": 0}
-    index = split_ir(text, source=source, target=_target(arch), form=form, put=lambda slice_: store.put_text("slice", slice_), known=known)
+
+    def put(text: str) -> str:
+        return store.put_text("slice", text)
+
+    if path.endswith(".ptx"):
+        from scons_gpu.split.ptx import split_ptx  # noqa: PLC0415 - the same
+
+        index = split_ptx(text, source=source, target=_target(arch), form=form, put=put, lines=lines)
+    else:
+        index = split_ir(text, source=source, target=_target(arch), form=form, put=put, known=known)
     said = condense(_captured())
     if said:
         index = dataclasses.replace(index, notes=(*index.notes, said))
@@ -90,13 +111,14 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
     seconds: float | None = None,
     as_ir: bool = False,
 ) -> dict[str, Any]:
-    """Lowers one slice. It comes by name (`slice`, from the store at `roots`) or is a `file`.
+    """Lowers one slice; one that is PTX already is only renamed. It comes by name (`slice`, from the store at `roots`) or is a `file`.
 
     `nvvm` is libNVVM's path, for options that lower by it. PTX and record go to the store's `path`, under `key`; or the PTX alone to
     `output`; with neither it is in the answer as `ptx`. `as_ir`: the optimised IR takes the PTX's place.
     After `seconds` of CPU time the system ends this process.
     """
     from scons_gpu.lower import llvm  # noqa: PLC0415 - each operation loads its own room
+    from scons_gpu.split import ptx_slice  # noqa: PLC0415 - the same
 
     wanted = LowerOptions(**options)
     _limit(seconds)
@@ -104,27 +126,20 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
         _expected.add(llvm.STRIPPED)
     store = _store(tuple(roots)) if roots else None
     text = _text(file) if file or store is None else _slice(store, slice)
-    lowering: Callable[..., llvm.Ptx] = llvm.lower
-    if wanted.by == "nvvm":
-        from scons_gpu.lower.nvvm import lower as by_nvvm  # noqa: PLC0415 - loads 70 MB
-
-        lowering = partial(by_nvvm, library=nvvm)
-    try:
-        made = lowering(
+    if ptx_slice.is_ptx(text):
+        ptx = ptx_slice.renamed(text, dict(renames))
+    else:
+        ptx = _to_ptx(
             text,
-            target=_target(arch),
-            options=wanted,
+            wanted,
+            arch=arch,
+            nvvm=nvvm,
             libdevice=libdevice,
             renames=dict(renames),
             searched=searched,
             cache=str(store.root / "tools") if store else "",
             **({"as_ir": True} if as_ir else {}),
         )
-    except ToolError as error:
-        raise lacking(text, arch) or error from None
-    if made.output:
-        print(made.output)  # noqa: T201 - where LLVM's own words go
-    ptx = made.text
     answer: dict[str, Any] = {"bytes": len(ptx), "warnings": store.drain_warnings() if store else []}
     if path and store is not None:
         _save(store, Path(path), ptx.encode(), key)
@@ -133,6 +148,23 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
     else:
         answer["ptx"] = ptx
     return answer
+
+
+def _to_ptx(text: str, options: LowerOptions, *, arch: str, nvvm: str, **rest: Any) -> str:  # noqa: ANN401 - what lowering takes
+    from scons_gpu.lower import llvm  # noqa: PLC0415 - each operation loads its own room
+
+    lowering: Callable[..., llvm.Ptx] = llvm.lower
+    if options.by == "nvvm":
+        from scons_gpu.lower.nvvm import lower as by_nvvm  # noqa: PLC0415 - loads 70 MB
+
+        lowering = partial(by_nvvm, library=nvvm)
+    try:
+        made = lowering(text, target=_target(arch), options=options, **rest)
+    except ToolError as error:
+        raise lacking(text, arch) or error from None
+    if made.output:
+        print(made.output)  # noqa: T201 - where LLVM's own words go
+    return made.text
 
 
 def _limit(seconds: float | None) -> None:
@@ -147,6 +179,12 @@ def _text(path: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         msg = f"{path} cannot be read: {error}"
         raise SourceError(msg) from None
+
+
+def _ptx(path: str, source: str) -> str:
+    from scons_gpu.source.ptx import read_text  # noqa: PLC0415 - each operation loads its own room
+
+    return read_text(Path(path), name=source)
 
 
 def _slice(store: Store, name: str) -> str:
