@@ -114,7 +114,7 @@ def test_r5_a_killed_worker_is_an_error_that_names_the_kernel_and_the_next_build
     process = net.start("-j1")
     wait_for(lambda: list(net.root.glob(".gpu-store/ptx/*/*.ptx")), process)
     for pid in children(process.pid):
-        if b"scons_gpu.lower.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+        if b"scons_gpu.workers.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
             os.kill(pid, signal.SIGKILL)
     output, errors = process.communicate(timeout=60)
     assert "Traceback" not in output + errors

@@ -74,3 +74,20 @@ def test_problems_and_warnings_are_told_not_raised() -> None:
     assert "cannot be read" in nameless["warnings"][0]
     clang = replace(ptxas, name="clang", version="22.1.8")
     assert "CUDA's headers were not found" in doctor.report(replace(tools, clang=clang))["problems"][0]
+
+
+def test_what_lowers_is_told_with_its_reason() -> None:
+    lowering = [{"arch": f"sm_{number}", "by": by, "ptx": ptx, "why": why} for number, by, ptx, why in LOWERINGS]
+    report = doctor.report(Toolchain(llvm="22.1.0 ab"), parse("sm_100 sm_90"), lowering=lowering)
+    assert doctor.lowerings(report) == ["llvm for sm_80, sm_90: it reads another IR", "nvvm for sm_100: it reads our IR"]
+    assert report["targets"] == [
+        {"name": "sm_100", "ptx": "9.5", "lowered_by": "nvvm"},
+        {"name": "sm_90", "ptx": "9.0", "lowered_by": "llvm"},
+    ]
+
+
+LOWERINGS = (
+    (80, "llvm", "9.0", "it reads another IR"),
+    (90, "llvm", "9.0", "it reads another IR"),
+    (100, "nvvm", "9.5", "it reads our IR"),
+)

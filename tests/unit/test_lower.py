@@ -8,9 +8,11 @@ import pytest
 from llvmlite import binding
 
 from scons_gpu.errors import GpuError, MissingSymbolError, SourceError, UsageError
-from scons_gpu.lower.llvm import flushing, lower
+from scons_gpu.lower.flush import flushing
+from scons_gpu.lower.llvm import lower
 from scons_gpu.lower.options import LowerOptions, key
 from scons_gpu.toolchain.arch import Target
+from scons_gpu.toolchain.model import Tool
 from scons_gpu.toolchain.ourselves import recipe
 
 NVIDIA = next(Path(sys.prefix).glob("lib/python3*/site-packages/nvidia/cu13"))
@@ -336,7 +338,11 @@ def test_d2_each_field_changes_the_key() -> None:
         {"options": LowerOptions(ptx=78, fast_math=True)},
         {"options": LowerOptions(ptx=78, debug=True)},
         {"options": LowerOptions(ptx=78, lineinfo=True)},
+        {"options": LowerOptions(ptx=78, by="nvvm")},
         {"llvm": "23"},
+        {"nvvm": Tool(name="nvvm", path="p", version="13.5.37", identity="i", origin="o")},
+        {"nvvm": Tool(name="nvvm", path="p", version="13.5.37", identity="j", origin="o")},
+        {"nvvm": Tool(name="nvvm", path="p", version="13.6.1", identity="i", origin="o")},
         {"libdevice": "l"},
         {"renames": {"a": "b"}},
     ]

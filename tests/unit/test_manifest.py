@@ -70,7 +70,7 @@ def assemble(text: str, path: Path, *options: str) -> Path:
 
 def part(symbol: str, digest: str, **fields: object) -> Part:
     kernel = PlannedKernel(symbol=symbol, readable=f"{symbol}(float*)", source="a.cu", shared_bytes=600, **fields)
-    return Part(digest=digest * 32, key=(), slice="", role="unit", source="a.cu", bytes=0, kernels=(kernel,))
+    return Part(digest=digest * 32, key=(("lowered-by", "llvm"),), slice="", role="unit", source="a.cu", bytes=0, kernels=(kernel,))
 
 
 CHOSEN = {"by": "resources", "candidate": "TILE=64", "why": "it spills 0 bytes", "of": 3, "failed": 1}
@@ -264,3 +264,21 @@ def test_every_field_is_in_the_schema() -> None:
     for name in ("module", "kernel", "build"):
         kind = getattr(sys.modules["scons_gpu.link.manifest"], name.title())
         assert set(schema["$defs"][name]["properties"]) == {field.name for field in dataclasses.fields(kind)}
+
+
+def test_what_lowered_is_in_the_manifest(tmp_path: Path) -> None:
+    """By kernel, and null for what came as PTX."""
+    module = image_module(tmp_path)
+    keys = {"bounded": (("lowered-by", "nvvm"),), "plain": ()}
+    archs = [
+        dataclasses.replace(
+            built,
+            plan=dataclasses.replace(
+                built.plan, parts=tuple(dataclasses.replace(part, key=keys[part.kernels[0].symbol]) for part in built.plan.parts)
+            ),
+        )
+        for built in module.archs
+    ]
+    data = valid(build(tmp_path, dataclasses.replace(module, archs=tuple(archs))))
+    kernels = data["modules"]["net"]["kernels"]
+    assert {symbol: one["archs"]["sm_90"]["lowered_by"] for symbol, one in kernels.items()} == {"bounded": "nvvm", "plain": None}

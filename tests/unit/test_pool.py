@@ -14,9 +14,9 @@ import pytest
 
 import scons_gpu
 from scons_gpu.errors import MissingSymbolError, ToolKilledError, ToolMissingError
-from scons_gpu.lower import pool as pools
+from scons_gpu.workers import pool as pools
 from scons_gpu.lower.options import LowerOptions
-from scons_gpu.lower.pool import Pool
+from scons_gpu.workers.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,8 +88,8 @@ def only(pool: Pool) -> int:
 
 def test_t5_importing_starts_nothing_and_loads_no_llvm() -> None:
     code = (
-        "import sys, threading, scons_gpu.lower.pool, scons_gpu.lower.options\n"
-        "pool = scons_gpu.lower.pool.Pool()\n"
+        "import sys, threading, scons_gpu.workers.pool, scons_gpu.lower.options\n"
+        "pool = scons_gpu.workers.pool.Pool()\n"
         "assert not any(name.startswith('llvmlite') for name in sys.modules), 'llvm'\n"
         "assert pool.started == 0 and threading.active_count() == 1"
     )
@@ -190,7 +190,7 @@ def test_close_kills_a_worker_that_was_stopped(pool: Pool, unit: str, monkeypatc
 def test_r5_workers_end_with_their_parent_even_busy_ones(end: str, slow: str) -> None:
     code = f"""
 import os, sys, threading, time
-from scons_gpu.lower.pool import Pool
+from scons_gpu.workers.pool import Pool
 pool = Pool()
 idle = pool.run("lower", file={slow.replace("slow", "small")!r}, arch="sm_90", options={{"ptx": 78}})["worker"]
 arguments = dict(file={slow!r}, arch="sm_90", options={{"ptx": 78}}, libdevice={LIBDEVICE!r})

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from project import Project
 
 PACKAGE = Path(scons_gpu.__file__).parent
-ROOMS = ("tune", "source", "split", "plan", "lower", "assemble", "link", "inspect")
+ROOMS = ("tune", "source", "split", "plan", "lower", "assemble", "link", "workers", "inspect")
 """In the order of the pipeline, each may import those before it. The choice of candidates knows none of them, and all may name one."""
 SERVING = ("errors", "store", "toolchain")
 """Whoever wants may import these; they import one another and nobody else."""
@@ -100,6 +100,7 @@ def test_r1_llvm_is_imported_by_name_where_it_runs_and_nowhere_else() -> None:
         "scons_gpu.source.ir",
         "scons_gpu.split.parse",
         "scons_gpu.lower.libdevice",
+        "scons_gpu.lower.linked",
         "scons_gpu.lower.llvm",
         "scons_gpu.inspect.undivided",
     }
@@ -135,7 +136,7 @@ def test_the_referee_shares_nothing_with_the_build() -> None:
 
 # What only Linux has, or an extra brings; lowering in this very process, and being a worker, is for those who have all of it.
 ABSENT = ("SCons", "llvmlite", "fcntl", "resource", "click", "rich")
-WORKERS_ONLY = {"scons_gpu.lower.llvm", "scons_gpu.lower.worker"}
+WORKERS_ONLY = {"scons_gpu.lower.linked", "scons_gpu.lower.llvm", "scons_gpu.lower.nvvm", "scons_gpu.workers.worker"}
 
 
 def test_the_pure_rooms_import_where_nothing_builds() -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from scons_gpu.assemble.report import FunctionReport, Report
 
-__all__ = ["classify", "entry_at", "silent", "spilled"]
+__all__ = ["classify", "entry_at", "silent", "spilled", "spills_told"]
 
 # What ptxas refuses without saying where it would work: instructions that exist only on architecture-specific targets.
 # From "Target ISA Notes" of each instruction in the PTX ISA 9.x manual.
@@ -83,6 +83,14 @@ def spilled(report: Report, *, arch: str) -> SpillError | None:
     msg = f"registers spill to local memory ({_bytes(first)})"
     hint = "raise GPU_MAXRREGCOUNT, ask for fewer threads in the launch bounds, or unset GPU_FAIL_ON_SPILL"
     return SpillError(msg, kernel=_readable(first.symbol) if first.kernel else "", arch=arch, output="\n".join(lines), hint=hint)
+
+
+def spills_told(report: Report) -> str:
+    """The warning of GPU_WARN_ON_SPILL: a line for each function that spills; empty where none does."""
+    return "".join(
+        f"registers of {'kernel' if each.kernel else 'function'} {_readable(each.symbol)} spill to local memory: {_bytes(each)}\n"
+        for each in report.spilling
+    )
 
 
 def _bytes(each: FunctionReport) -> str:

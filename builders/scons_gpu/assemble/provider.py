@@ -35,7 +35,11 @@ class AssembleOptions:
     flags: tuple[str, ...] = ()
     """Further options for the assembler, as the user spelled them. ptxas and nvPTXCompiler; the others refuse them."""
     fail_on_spill: bool = False
-    """A kernel that spills is an error. Every provider that reports spills; it shapes no byte."""
+    """A kernel, or a function that it calls, that spills is an error, and there is no object. Every provider that reports spills; it shapes
+    no byte, but stands in the object's key: an object made without it may be one that it refuses."""
+    warn_on_spill: bool = False
+    """What spills is told in `output`, and so again when the object is reused. Every provider that reports spills; it shapes no byte, but
+    stands in the key as the one above."""
     verbose: bool = False
     """Keep the assembler's resource report in `output` besides what it says on its own. It shapes no byte."""
     seconds: float | None = None
@@ -52,7 +56,9 @@ class Capabilities:
     """PTX to a relocatable object."""
     link: bool
     """Relocatable objects to an image."""
-    clones_functions: bool
+    link_ptx: bool = False
+    """Its link takes PTX beside objects."""
+    clones_functions: bool = False
     """Relocatable kernels keep the registers of whole ones (FACTS: plain `-c` costs the call ABI's 24 registers)."""
 
 

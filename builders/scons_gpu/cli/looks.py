@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -13,9 +14,13 @@ from scons_gpu.cli import tools as given
 from scons_gpu.errors import GpuError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from scons_gpu.cli.program import Place
     from scons_gpu.inspect.compare import Report
     from scons_gpu.inspect.tables import Cell
+    from scons_gpu.toolchain.arch import Target
+    from scons_gpu.toolchain.model import Tool
     from scons_gpu.toolchain.tools import Toolchain
 
 __all__ = ["COMMANDS"]
@@ -34,8 +39,10 @@ def doctor(ctx: click.Context, archs: tuple[str, ...], as_json: bool) -> None:
 
     place: Place = ctx.obj
     found = given.toolchain(place.store, keep=place.store.is_dir())
-    capabilities, log = _provider(found, place)
-    report = examine.report(found, parse(list(archs)) if archs else (), capabilities=capabilities, choice=log)
+    targets = parse(list(archs)) if archs else ()
+    provider = _provider(found, targets, place)
+    lowering = _lowering(found, targets, place, assembler=provider.get("assembler"))
+    report = examine.report(found, targets, **provider, lowering=lowering)
     if as_json:
         _print_json(report)
     else:
@@ -44,17 +51,41 @@ def doctor(ctx: click.Context, archs: tuple[str, ...], as_json: bool) -> None:
         ctx.exit(1)
 
 
-def _provider(found: Toolchain, place: Place) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What the assembler in use can do, and how it was chosen; for want of one, why not."""
+def _provider(found: Toolchain, targets: Sequence[Target], place: Place) -> dict[str, Any]:
+    """What makes and links images here, what it can do, and how it was chosen; for want of one, why not."""
     from dataclasses import asdict
 
     from scons_gpu.assemble.choose import choose
 
+    facts = place.store / "tools" if place.store.is_dir() else given.scratch()
     try:
-        choice = choose(found, needs=["compile"], facts=place.store / "tools" if place.store.is_dir() else given.scratch())
+        choice = choose(found, needs=["relocatable", "link"], targets=targets, facts=facts)
     except GpuError as error:
-        return {}, tuple(str(error).splitlines())
-    return asdict(choice.provider.capabilities), choice.log
+        return {"choice": tuple(str(error).splitlines())}
+    if choice.making is None:
+        return {"choice": choice.log}
+    return {
+        "capabilities": asdict(choice.provider.capabilities),
+        "choice": choice.log,
+        "assembler": choice.making.compiler,
+        "linker": choice.making.linker,
+    }
+
+
+def _lowering(found: Toolchain, targets: Sequence[Target], place: Place, *, assembler: Tool | None) -> list[dict[str, Any]]:
+    """What `auto` comes to for these architectures, or for all that can be built for; what cannot be is told elsewhere."""
+    from scons_gpu.lower.choose import choose
+    from scons_gpu.toolchain.arch import parse
+    from scons_gpu.toolchain.versions import supported
+
+    numbers = supported(found) if found.llvm else ()
+    facts = place.store / "tools" if place.store.is_dir() else given.scratch()
+    lines = []
+    for target in targets or (parse(f"sm_{number}")[0] for number in numbers):
+        with contextlib.suppress(GpuError):
+            chosen = choose(found, target=target, assembler=assembler or found.ptxas, facts=facts)
+            lines.append({"arch": target.name, "by": chosen.by, "ptx": f"{chosen.ptx // 10}.{chosen.ptx % 10}", "why": chosen.why})
+    return lines
 
 
 def _show_doctor(report: dict[str, Any]) -> None:
@@ -65,6 +96,8 @@ def _show_doctor(report: dict[str, Any]) -> None:
     show(("what", "result", "origin", "where"), examine.looks(report), title="looked at")
     for line in report["choice"]:
         click.echo(f"provider: {line}")
+    for line in examine.lowerings(report):
+        click.echo(f"lowering: {line}")
     for target in report["targets"]:
         click.echo("target: " + " ".join(f"{name}={value}" for name, value in target.items()))
     for kind in ("warnings", "problems"):

@@ -91,7 +91,7 @@ def split(  # noqa: PLR0913 - an option each
 @given.arch()
 @given.output
 @click.option("--module", default="", help="The module's name; that of the plan's folder by default.")
-@click.option("--link", type=click.Choice(["image", "bundle"]), default="image", show_default=True, help="Link mode.")
+@click.option("--link", type=click.Choice(["image", "bundle", "whole"]), default="image", show_default=True, help="Link mode.")
 @given.lowering
 @click.pass_obj
 def plan(  # noqa: PLR0913 - an option each
@@ -107,17 +107,18 @@ def plan(  # noqa: PLR0913 - an option each
 ) -> None:
     """The indexes of a module's sources become its plan."""
     import scons_gpu.plan as plans
+    from scons_gpu.lower.choose import library
     from scons_gpu.lower.options import key as lower_key
     from scons_gpu.split.index import from_text
     from scons_gpu.store.files import write_atomic
 
     wanted, found = given.target(arch), given.toolchain(place.store)
-    lowered = given.lower_options(wanted, found, **options)
-    library = found.libdevice.identity if found.libdevice else ""
+    lowered = given.lower_options(wanted, found, store=place.store, **options)
+    libdevice_identity, nvvm = found.libdevice.identity if found.libdevice else "", library(found, lowered)
 
     def key(slice_name: str, *, libdevice: bool, renames: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-        identity = library if libdevice else ""
-        return lower_key(slice=slice_name, target=wanted, options=lowered, llvm=found.llvm, libdevice=identity, renames=renames)
+        identity = libdevice_identity if libdevice else ""
+        return lower_key(slice=slice_name, target=wanted, options=lowered, llvm=found.llvm, nvvm=nvvm, libdevice=identity, renames=renames)
 
     read = [from_text(given.read(path), path=path) for path in indexes]
     for path, index in zip(indexes, read, strict=True):
@@ -153,14 +154,19 @@ def lower(
     """A slice, by path or by its name in the store, becomes PTX."""
     from dataclasses import asdict
 
+    from scons_gpu.lower.choose import library
+
     wanted, found = given.target(arch), given.toolchain(place.store)
+    lowered = given.lower_options(wanted, found, store=place.store, **options)
+    nvvm = library(found, lowered)
     where = {"file": _absolute(name)} if Path(name).is_file() else {"slice": name, "roots": [str(place.store)]}
     with _worker() as run:
         answer = run(
             "lower",
             **where,
             arch=wanted.name,
-            options=asdict(given.lower_options(wanted, found, **options)),
+            options=asdict(lowered),
+            nvvm=nvvm.path if nvvm else "",
             libdevice=found.libdevice.path if found.libdevice else "",
             searched=found.where("libdevice"),
             renames=[_pair(text) for text in renames],
@@ -175,6 +181,7 @@ def lower(
 @given.output
 @click.option("--whole", is_flag=True, help="A program of its own, not a relocatable object.")
 @click.option("--anonymous", is_flag=True, help="Take out the kernel's own name first, as kernels of one body share an object.")
+@click.option("--defer", "defer", is_flag=True, help="Nothing is assembled: the PTX becomes a file that a link takes and finishes.")
 @click.option("--verbose", is_flag=True, help="Show the assembler's report of resources.")
 @given.assembling
 @click.pass_obj
@@ -187,6 +194,7 @@ def assemble(  # noqa: PLR0913 - an option each
     output: str,
     whole: bool,
     anonymous: bool,
+    defer: bool,
     provider: str,
     **options: Any,  # noqa: ANN401 - how to assemble
 ) -> None:
@@ -204,7 +212,9 @@ def assemble(  # noqa: PLR0913 - an option each
         ptx = twins.anonymous(ptx)
     wanted = given.target(arch) if arch else _target_of(ptx, path)
     need: Need = "compile" if whole else "relocatable"
-    chosen = choose(given.toolchain(place.store), wanted=provider, needs=[need], facts=place.store / "tools").provider
+    needs: list[Need] = [need, "link"] if defer else [need]
+    found = given.toolchain(place.store)
+    chosen = choose(found, wanted=provider, needs=needs, facts=place.store / "tools", targets=[wanted], always_defer=defer).provider
     work = chosen.compile if whole else chosen.compile_relocatable
     try:
         made = work(ptx, target=wanted, options=given.assemble_options(**options))
@@ -218,6 +228,7 @@ def assemble(  # noqa: PLR0913 - an option each
 @click.argument("plans", metavar="PLAN...", nargs=-1, required=True, type=_existing)
 @given.output
 @click.option("--as-ptx", is_flag=True, help="The module's PTX, for a real architecture too.")
+@click.option("--whole", is_flag=True, help="Assembled in one piece; what a plan of GPU_LINK=whole says by itself.")
 @click.option("--share-twins", is_flag=True, help="The bundle's kernels of one body share an object.")
 @given.assembling
 @click.pass_obj
@@ -228,6 +239,7 @@ def link(  # noqa: PLR0913 - an option each
     plans: tuple[str, ...],
     output: str,
     as_ptx: bool,
+    whole: bool,
     share_twins: bool,
     provider: str,
     **options: Any,  # noqa: ANN401 - how the objects were assembled
@@ -243,7 +255,7 @@ def link(  # noqa: PLR0913 - an option each
     read = [from_text(given.read(path), path=path) for path in plans]
     found, wanted = given.toolchain(place.store), given.assemble_options(**options)
     linker = Linker(store=place.store, tools=found, provider=provider, options=wanted, share_twins=share_twins)
-    data = linker.bundle(read, Path(output)) if read[0].link == "bundle" else linker.image(_only(read), as_ptx=as_ptx)
+    data = linker.bundle(read, Path(output)) if read[0].link == "bundle" else linker.image(_only(read), as_ptx=as_ptx, whole=whole)
     write_atomic(Path(output).absolute(), data)
     given.say(linker.output)
 
@@ -272,7 +284,7 @@ COMMANDS = (source, split, plan, lower, assemble, link, pack)
 @contextlib.contextmanager
 def _worker() -> Iterator[Any]:
     """Has tasks done by a worker: LLVM may take its process along."""
-    from scons_gpu.lower.pool import Pool
+    from scons_gpu.workers.pool import Pool
 
     pool = Pool()
     try:

@@ -27,7 +27,8 @@ __all__ = ["arch", "as_json", "assemble_options", "assembling", "lower_options",
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-_providers = click.Choice(["auto", "ptxas"])
+_lowerings = click.Choice(["auto", "llvm", "nvvm"])
+_providers = click.STRING
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 output = click.option("-o", "--output", required=True, type=click.Path(dir_okay=False), help="The file to write.", metavar="FILE")
 
@@ -39,6 +40,9 @@ def arch(*, required: bool = True) -> Callable[[F], F]:
 
 def lowering(command: F) -> F:
     """The options that shape PTX."""
+    command = click.option("--by", type=_lowerings, default="auto", show_default=True, help="What lowers; auto decides as a build does.")(
+        command
+    )
     command = click.option("--ptx", type=int, help="PTX version, 88 for 8.8; the newest that fits by default.")(command)
     command = click.option("--lineinfo", is_flag=True, help="Keep line tables.")(command)
     command = click.option("--debug", is_flag=True, help="Keep debug information.")(command)
@@ -52,6 +56,7 @@ def assembling(command: F) -> F:
     command = click.option("--flag", "flags", multiple=True, help="A further option for the assembler.", metavar="FLAG")(command)
     command = click.option("--provider", type=_providers, default="auto", show_default=True, help="Which assembler.")(command)
     command = click.option("--fail-on-spill", is_flag=True, help="A kernel that spills registers is an error.")(command)
+    command = click.option("--warn-on-spill", is_flag=True, help="Tell of kernels that spill registers.")(command)
     command = click.option("--maxrregcount", type=int, help="Upper limit of registers per thread.", metavar="N")(command)
     command = click.option("--lineinfo", is_flag=True, help="Make line tables.")(command)
     command = click.option("--debug", is_flag=True, help="Make debug information.")(command)
@@ -88,12 +93,21 @@ def target(spelled: str) -> Target:
     return found[0]
 
 
-def lower_options(wanted: Target, tools: Toolchain, *, ptx: int | None, **options: Any) -> LowerOptions:  # noqa: ANN401 - its fields
-    """How to lower; the PTX version is chosen as a build chooses it."""
+def lower_options(
+    wanted: Target,
+    tools: Toolchain,
+    *,
+    store: Path,
+    by: str,
+    ptx: int | None,
+    **options: Any,  # noqa: ANN401 - its fields
+) -> LowerOptions:
+    """How to lower; what lowers, and the PTX version, are chosen as a build chooses them."""
+    from scons_gpu.lower.choose import choose
     from scons_gpu.lower.options import LowerOptions
-    from scons_gpu.toolchain.versions import ptx_version
 
-    return LowerOptions(ptx=ptx or ptx_version(wanted, llvm=tools.llvm, ptxas=tools.ptxas), **options)
+    chosen = choose(tools, wanted=by, target=wanted, assembler=tools.ptxas, facts=store / "tools")
+    return LowerOptions(ptx=ptx or chosen.ptx, by=chosen.by, **options)
 
 
 def assemble_options(*, flags: tuple[str, ...], **options: Any) -> AssembleOptions:  # noqa: ANN401 - its fields

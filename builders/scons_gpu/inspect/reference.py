@@ -40,6 +40,7 @@ class BuildOptions:
     lineinfo: bool = False
     maxrregcount: int | None = None
     ptxas_flags: tuple[str, ...] = ()
+    lowered_by: str = "llvm"
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class Tools:
     nvdisasm: str
     nvlink: str = ""
     libdevice: str = ""
+    nvvm: str = ""
+    """Path of libNVVM, for builds that it lowered."""
 
     @classmethod
     def of(cls, toolchain: Toolchain) -> Tools:
@@ -65,6 +68,7 @@ class Tools:
             nvdisasm=toolchain.nvdisasm.path,
             nvlink=toolchain.nvlink.path if toolchain.nvlink else "",
             libdevice=toolchain.libdevice.path if toolchain.libdevice else "",
+            nvvm=nvvm.path if (nvvm := toolchain.library("nvvm")) else "",
         )
 
 
@@ -114,9 +118,19 @@ class Reference:
             libdevice=self.tools.libdevice,
             kernels=self.kernels,
             visible=self.visible,
+            nvvm=self._nvvm(),
         )
         made = undivided.build(request)
         return Listing(made).without_unused() if self.kernels else made
+
+    def _nvvm(self) -> str:
+        """The library that lowers; "" where LLVM does."""
+        if self.options.lowered_by == "llvm":
+            return ""
+        if not self.tools.nvvm:
+            msg = "the build was lowered by libNVVM, which was not found, and no other reference tells anything"
+            raise ToolMissingError(msg, hint="install the extra scons-gpu[toolkit]")
+        return self.tools.nvvm
 
     @cached_property
     def whole(self) -> Program:

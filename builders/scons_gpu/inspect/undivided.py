@@ -1,8 +1,8 @@
 """A module in one piece: its sources' IR linked, all but kernels and what the host may name made internal, optimised and printed as PTX.
 
 This is the reference that `compare` holds a build against, so it leans on nothing that builds: not on the split, the plan, the store or
-the workers. It repeats in code of its own the recipe that `lower.llvm` writes down. It is a program of its own (a request on stdin, the
-PTX on stdout) because LLVM may abort.
+the workers. It repeats in code of its own the recipes that `lower.llvm` and `lower.nvvm` write down. It is a program of its own (a request
+on stdin, the PTX on stdout) because LLVM may abort.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ class Request:
     """Those that are kept; empty keeps all."""
     visible: tuple[str, ...] = ()
     """Private variables that are made visible, as the image of a divided build has them."""
+    nvvm: str = ""
+    """Path of the libNVVM that lowers; empty where LLVM does."""
 
 
 def build(request: Request) -> str:
@@ -99,11 +101,17 @@ def _lower(request: Request) -> str:
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    machine = llvm.Target.from_triple(_TRIPLE).create_target_machine(cpu=request.cpu, features=f"+ptx{request.ptx}", opt=request.opt)
+    machine = llvm.Target.from_triple(_TRIPLE).create_target_machine(
+        cpu=request.cpu, features="" if request.nvvm else f"+ptx{request.ptx}", opt=request.opt
+    )
     module = _linked(llvm, request, machine)
     text = str(module)
     _close(llvm, module, machine, kept=(*(request.kernels or kernels(text)), *visible_state(text), *request.visible))
     module.verify()
+    if request.nvvm:
+        from scons_gpu.inspect.undivided_nvvm import by_nvvm  # noqa: PLC0415 - only for builds that it lowered
+
+        return by_nvvm(str(module), request)
     _optimise(llvm, module, machine, level=request.opt)
     return str(machine.emit_assembly(module))
 

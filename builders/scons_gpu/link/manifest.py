@@ -112,7 +112,8 @@ class Module:
     state: tuple[State, ...] = ()
     kernels: dict[str, Kernel] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
-    """What it was built with: link mode, levels, flags. `ptx` is the PTX version of each architecture, 78 for 7.8."""
+    """What it was built with: link mode, levels, flags. `ptx` is the PTX version of each architecture, 78 for 7.8, `lowered_by` what
+    lowered for it."""
     ir: dict[str, list[str]] = field(default_factory=dict)
     """Architecture → the IR of its sources, in their order: what `compare` builds undivided."""
 
@@ -323,7 +324,7 @@ def _build(kernel: PlannedKernel, part: Part, built: BuiltArch, found: Mapping[s
     path = built.objects.get(part.digest)
     return Build(
         unit=part.digest,
-        lowered_by=None if part.language == "ptx" else "llvm",
+        lowered_by=None if part.language == "ptx" else dict(part.key).get("lowered-by"),
         object=object_name(path) if path and path.suffix == ".cubin" else None,
         entry=entry,
         registers=taken.registers if taken else None,

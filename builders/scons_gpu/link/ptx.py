@@ -1,7 +1,8 @@
 """Several parts' PTX becomes one PTX module: for `compute_XX`, for `whole` links, and where the driver finishes.
 
-Text inside function bodies stays as it is, but for names that only one part knows (they get a suffix made from that part's content, so
-that adding another part changes nothing here) and for the file numbers of `.loc`.
+Text inside function bodies stays as it is, but for names that only one part knows and for the file numbers of `.loc`. Such a name gets a
+suffix made from what it names, with all that this uses: adding another part changes nothing here, and what several parts have alike (a
+function that two kernels call) stands once, as it does in a module that was never divided.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from scons_gpu.errors import LinkError, MissingSymbolError
-from scons_gpu.source.ptx_reader import LOC, SKIP, Header, Module, Statement, plain, read
+from scons_gpu.source.ptx_reader import LOC, NAME, SKIP, Header, Module, Statement, plain, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["PtxPart", "merge_ptx"]
+__all__ = ["MergedPtx", "PtxPart", "merge", "merge_ptx"]
 
 _PLAIN = re.compile(r"sm_\d+")
 _WORD = re.compile(r"[\w$.%]")
@@ -30,6 +31,7 @@ _VECTOR = re.compile(r"\.v([248])\b")
 _PARAMETER = re.compile(r"(?<=\s)[A-Za-z_$%][\w$]*(?=\s*(?:\[\d+\]\s*)?[,)])")
 _TIGHT = re.compile(r"\s*([(),;])\s*")
 # LLVM numbers these through a whole module, so equal functions of two parts differ in them.
+_LOCAL = re.compile(NAME)
 _NUMBERED = re.compile(r"(\$L__[A-Za-z_]+|prototype_|__local_depot)\d+(?:_\d+)?")
 
 
@@ -42,6 +44,19 @@ class PtxPart:
     text: str
     optional: bool = False
     """A table: it stays only where a part that stays uses a variable of it."""
+
+
+@dataclass(frozen=True)
+class MergedPtx:
+    """The merged module, and which part each of its lines comes from."""
+
+    text: str
+    starts: tuple[tuple[int, str], ...]
+    """(number of its first line, label), in the order in which the parts stand."""
+
+    def label_at(self, line: int) -> str:
+        """The label of the part that a line comes from, counted from 1; empty for a line of the head."""
+        return next((label for start, label in reversed(self.starts) if start <= line), "")
 
 
 @dataclass(frozen=True)
@@ -61,6 +76,11 @@ class _Definition:
 
 
 def merge_ptx(parts: Sequence[PtxPart], *, warn: Callable[[str], None] | None = None) -> str:
+    """The text of what `merge` gives."""
+    return merge(parts, warn=warn).text
+
+
+def merge(parts: Sequence[PtxPart], *, warn: Callable[[str], None] | None = None) -> MergedPtx:
     """One PTX module that defines what all `parts` define.
 
     Debug sections (DWARF) do not merge: with `warn` they are left out, and it is told; without it they are refused. Line tables merge.
@@ -76,23 +96,43 @@ def merge_ptx(parts: Sequence[PtxPart], *, warn: Callable[[str], None] | None = 
     definitions = _definitions(found)  # again: an equal weak one may have stood in what went
     _check_defined(found, definitions)
     if len(found) == 1:
-        return found[0].text  # nothing to merge, so its debug information is whole
+        return MergedPtx(found[0].text, ((1, found[0].label),))  # nothing to merge, so its debug information is whole
     if _drop_debug(found, warn):
         header = dataclasses.replace(header, target=tuple(option for option in header.target if option != "debug"))
-    merged = _Merged(definitions=definitions, shared=_shared(found))
-    body = [text for part in _ordered(found, definitions) for text in merged.part(part)]
-    return "\n".join([*_head(header), *body, *(f"\t.file\t{index} {name}" for name, index in merged.files.items()), ""])
+    found = _ordered(found, definitions)
+    merged = _Merged(definitions=_definitions(found), shared=_shared(found))  # of equal ones, that which now comes first
+    lines, starts = _head(header), []
+    for part in found:
+        starts.append((len(lines) + 1, part.label))
+        lines += [line for text in merged.part(part) for line in text.split("\n")]
+    files = [f"\t.file\t{index} {name}" for name, index in merged.files.items()]
+    return MergedPtx("\n".join([*lines, *files, ""]), tuple(starts))
 
 
 def _read(part: PtxPart, module: Module) -> _Read:
-    suffix = "__" + xxhash.xxh3_64_hexdigest(part.text.encode())
-    names = {
-        name: name + suffix
-        for statement in module.statements
-        if statement.kind in {"function", "prototype", "variable"} and not statement.linkage
-        for name in statement.names
-    }
-    return _Read(label=part.label, text=part.text, optional=part.optional, module=module, locals=names)
+    return _Read(label=part.label, text=part.text, optional=part.optional, module=module, locals=_locals(module))
+
+
+def _locals(module: Module) -> dict[str, str]:
+    """Names that only this module knows → the names that their content gives them."""
+    texts: dict[str, str] = {}
+    for statement in module.statements:
+        if statement.kind in {"function", "prototype", "variable"} and not statement.linkage:
+            for name in statement.names:
+                texts[name] = f"{texts.get(name, '')}{_comparable(statement)}\n"
+    uses = {name: {word for word in _LOCAL.findall(text) if word in texts} for name, text in texts.items()}
+    files = str(module.files) if module.files else ""  # what the numbers of `.loc` mean
+    contents = {name: repr((name, files, [(each, texts[each]) for each in sorted(_reached(name, uses))])) for name in texts}
+    return {name: f"{name}__{xxhash.xxh3_64_hexdigest(content.encode())}" for name, content in contents.items()}
+
+
+def _reached(name: str, uses: Mapping[str, set[str]]) -> set[str]:
+    found, waiting = {name}, [name]
+    while waiting:
+        more = uses[waiting.pop()] - found
+        found |= more
+        waiting += more
+    return found
 
 
 def _agreed(found: Sequence[_Read]) -> Header:
@@ -130,7 +170,7 @@ def _head(header: Header) -> list[str]:
 
 
 def _definitions(found: Iterable[_Read]) -> dict[str, _Definition]:
-    """Name in the merged module → who defines it. An alias defines its name; of equal weak definitions the first counts."""
+    """Name in the merged module → who defines it. An alias defines its name; of equal weak or local definitions the first counts."""
     result: dict[str, _Definition] = {}
     for part in found:
         for statement in part.module.statements:
@@ -140,7 +180,7 @@ def _definitions(found: Iterable[_Read]) -> dict[str, _Definition]:
             for name in defines:
                 ours = _Definition(part=part, statement=statement)
                 theirs = result.setdefault(part.locals.get(name, name), ours)
-                if theirs is not ours and theirs.part is not part:
+                if theirs is not ours and theirs.part is not part and name not in part.locals:
                     _check_equal(name, theirs, ours)
     return result
 

@@ -13,29 +13,36 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from scons_gpu.toolchain.arch import Target
+    from scons_gpu.toolchain.model import Tool
 
-__all__ = ["FORMAT", "LowerOptions", "key"]
+__all__ = ["FORMAT", "INSTEAD", "LowerOptions", "key"]
 
 FORMAT = "scons-gpu/ptx/1"
 """Raised when the fields change. A hash over the code of the recipe stands behind it: other code, another digest."""
 
+INSTEAD = "GPU_LOWER=llvm lowers with LLVM"
+"""The way out where libNVVM fails. Nobody takes it unasked: a digest says what lowered."""
+
 
 @dataclass(frozen=True)
 class LowerOptions:
-    """How LLVM's NVPTX lowers one unit."""
+    """How one unit is lowered. docs/providers.md tells what each of the two that lower makes of a field."""
 
     ptx: int
-    """PTX ISA version: 78 is 7.8. Comes from `toolchain.versions.ptx_version`."""
+    """PTX ISA version: 78 is 7.8. Comes from `lower.choose`."""
     opt: int = 3
-    """0-3: LLVM's middle end and its code generator alike."""
+    """0-3: middle end and code generator alike."""
     ftz: bool = False
     """Single precision flushes denormals. Never takes away what the IR itself asks for."""
     fast_math: bool = False
-    """Implies `ftz`, and libdevice's square root is the approximate one. Flags on instructions are the front end's to set."""
+    """Implies `ftz`, and libdevice's square root is the approximate one; with libNVVM single precision divisions and roots altogether.
+    Flags on instructions are the front end's to set."""
     debug: bool = False
     """Debug information goes into the PTX as the IR has it."""
     lineinfo: bool = False
     """Lines alone: `.loc` and `.file`. `debug` includes them. With neither, debug information in the IR is dropped."""
+    by: str = "llvm"
+    """`llvm` or `nvvm`: decided by `lower.choose`."""
 
     def __post_init__(self) -> None:
         if self.opt not in range(4):
@@ -59,12 +66,14 @@ def key(  # noqa: PLR0913 - one keyword per field of the digest
     target: Target,
     options: LowerOptions,
     llvm: str,
+    nvvm: Tool | None = None,
     libdevice: str = "",
     renames: Mapping[str, str] | Iterable[tuple[str, str]] = (),
 ) -> tuple[tuple[str, str], ...]:
     """The digest's fields as (field, value), sorted by field.
 
-    `llvm` is the toolchain's version and identity of LLVM; `libdevice` its file's identity, "" for a unit that calls none of it.
+    `llvm` is the toolchain's version and identity of LLVM, which reads every slice; `nvvm` the library that lowers, None where LLVM
+    does; `libdevice` its file's identity, "" for a unit that calls none of it.
     """
     fields = {
         "arch": target.name,
@@ -74,6 +83,8 @@ def key(  # noqa: PLR0913 - one keyword per field of the digest
         "ftz": _flag(on=options.flush),
         "libdevice": libdevice,
         "llvm": llvm,
+        "lowered-by": options.by,
+        "nvvm": f"{nvvm.version} {nvvm.identity}" if nvvm else "",
         "opt": str(options.opt),
         "ptx": str(options.ptx),
         "renames": _renames(renames),

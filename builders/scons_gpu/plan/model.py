@@ -120,7 +120,7 @@ class Plan:
     arch: str
     """As spelled in full: `sm_90a`, or `compute_90` for a module whose PTX goes into the fatbin."""
     link: str
-    """`image` or `bundle`."""
+    """`image`, `bundle` or `whole`."""
     parts: tuple[Part, ...] = ()
     """Units by their first kernel's symbol, then state, then tables."""
     state: tuple[PlannedState, ...] = ()

@@ -355,14 +355,14 @@ def switches(options: Any) -> list[str]:
     """The options that are on or off, as `scons-gpu` takes them."""
     return [
         f"--{name.replace('_', '-')}"
-        for name in ("fast_math", "ftz", "lineinfo", "debug", "fail_on_spill")
+        for name in ("fast_math", "ftz", "lineinfo", "debug", "fail_on_spill", "warn_on_spill")
         if getattr(options, name, False)
     ]
 
 
 def lowering(options: LowerOptions) -> list[str]:
     """How units are lowered, as `scons-gpu` takes it."""
-    return ["--opt", str(options.opt), "--ptx", str(options.ptx), *switches(options)]
+    return ["--opt", str(options.opt), "--ptx", str(options.ptx), "--by", options.by, *switches(options)]
 
 
 def assembling(options: AssembleOptions) -> list[str]:

@@ -12,9 +12,9 @@ import scons_gpu
 __all__ = ["identity", "recipe"]
 
 _PACKAGE = Path(scons_gpu.__file__).parent
-_MAKERS = ("assemble", "link", "lower", "plan", "source", "split", "store")
+_MAKERS = ("assemble", "link", "lower", "plan", "source", "split", "store", "workers")
 """Rooms whose code decides what is in a file."""
-_RECIPE = ("lower/libdevice.py", "lower/llvm.py")
+_RECIPE = tuple(f"lower/{name}.py" for name in ("flush", "libdevice", "libnvvm", "linked", "llvm", "nvvm"))
 
 
 @functools.cache

@@ -16,6 +16,8 @@ from scons_gpu.errors import UsageError
 from scons_gpu.toolchain import fingerprint, headers
 from scons_gpu.toolchain.facts import Facts
 from scons_gpu.toolchain.gates import refused
+from scons_gpu.toolchain.libraries import NAMES, Libraries, has_any, libraries
+from scons_gpu.toolchain.model import Look, Tool
 from scons_gpu.toolchain.places import places, site_packages
 
 if TYPE_CHECKING:
@@ -28,27 +30,6 @@ __all__ = ["Look", "Tool", "Toolchain", "discover"]
 _SET = ("ptxas", "nvlink", "fatbinary")  # of one release, from one place
 _READERS = ("cuobjdump", "nvdisasm")  # preferably from there, else from the next place
 _LATER = "there, but an earlier one is taken"
-
-
-@dataclass(frozen=True)
-class Tool:
-    """One tool: `version` is what it tells ("" if that cannot be read), `identity` the SHA-256 of what its path really leads to."""
-
-    name: str
-    path: str
-    version: str
-    identity: str
-    origin: str
-
-
-@dataclass(frozen=True)
-class Look:
-    """One place that was looked at."""
-
-    what: str
-    where: str
-    origin: str
-    result: str
 
 
 @dataclass(frozen=True)
@@ -67,10 +48,20 @@ class Toolchain:
     headers_identity: str = ""
     llvm: str = ""
     looked: tuple[Look, ...] = ()
+    libraries: Libraries = field(default_factory=Libraries, compare=False, repr=False)
+
+    def library(self, name: str) -> Tool | None:
+        """One of NVIDIA's compilers as a library: see `libraries.NAMES`. Looked for when it is first asked for."""
+        return self.libraries.get(name).tool
+
+    def tool(self, name: str) -> Tool | None:
+        """A program, a file or a library by its name."""
+        found: Tool | None = self.library(name) if name in NAMES else getattr(self, name)
+        return found
 
     def where(self, what: str) -> str:
         """For a message about a missing tool: the places where it was looked for, each with what was found wrong there."""
-        looks = [look for look in self.looked if look.what == what]
+        looks = self.libraries.get(what).looked if what in NAMES else [look for look in self.looked if look.what == what]
         return "looked for in: " + "; ".join(f"{look.where} ({look.origin}: {look.result})" for look in looks) if looks else ""
 
 
@@ -103,42 +94,47 @@ def discover(  # noqa: PLR0913 - one keyword for each thing that decides
     """
     found_places = places(environ=environ, prefix=prefix, root=root, cuda_path=cuda_path)
     search = _Search(environ=environ, facts=Facts(facts), places=found_places)
-    tools = _nvidia_tools(search)
+    anchor = _anchor(search)
+    order = [*([anchor] if anchor else []), *(place for place in found_places if place is not anchor)]
     found_headers = _headers(search, prefix=prefix, wanted=cuda_headers or environ.get("GPU_CUDA_HEADERS", ""))
     return Toolchain(
-        **tools,
+        **_nvidia_tools(search, anchor, order),
         clang=_clang(search, prefix=prefix, root=root, wanted=clang or environ.get("GPU_CLANG", "")),
         headers=found_headers.folder if found_headers else "",
         headers_version=found_headers.version if found_headers else "",
         headers_identity=found_headers.identity if found_headers else "",
         llvm=fingerprint.llvm(facts=search.facts),
         looked=tuple(search.looked),
+        libraries=libraries([anchor] if anchor and _leads(anchor) else order, environ=environ, root=root, facts=search.facts),
     )
 
 
-def _nvidia_tools(search: _Search) -> dict[str, Tool | None]:
-    anchor = _anchor(search)
+def _nvidia_tools(search: _Search, anchor: Place | None, order: Sequence[Place]) -> dict[str, Tool | None]:
     chosen = {name: _take(search, name, [anchor] if anchor else []) for name in _SET}
-    order = [*([anchor] if anchor else []), *(place for place in search.places if place is not anchor)]
     chosen |= {name: _take(search, name, order) for name in _READERS}
     return {**chosen, "libdevice": _libdevice(search, order)}
 
 
+def _leads(place: Place) -> bool:
+    """Whether the compilers that are libraries come from this place too, or not at all: what makes objects is of one release."""
+    return place.given or bool(_first(place.bins, "ptxas"))
+
+
 def _anchor(search: _Search) -> Place | None:
-    """The place that the set of tools comes from: the first with an assembler, else the first that can at least pack."""
-    anchors = [place for place in search.places if _first(place.bins, "ptxas")]
+    """The place that the set of tools comes from: the user's own, the first with an assembler, the first that can at least pack."""
+    anchors = [place for place in search.places if place.given or _first(place.bins, "ptxas")]
     for place in search.places:
-        if place.given and place not in anchors:
+        if place.given and not any(_first(place.bins, name) for name in _SET) and not has_any(place):
             raise _wrong_cuda_path(place)
     for place in search.places:
-        there = place in anchors
+        there = bool(_first(place.bins, "ptxas"))
         result = "not there" if not there else "taken" if place is anchors[0] else _LATER
         search.look("ptxas", _listed(place.bins), place.origin, result)
     return next(iter(anchors), None) or next((place for place in search.places if _first(place.bins, "fatbinary")), None)
 
 
 def _wrong_cuda_path(place: Place) -> UsageError:
-    msg = f"GPU_CUDA_PATH={place.home}: there is no bin/ptxas that can be run"
+    msg = f"GPU_CUDA_PATH={place.home}: there is neither a bin/ptxas that can be run nor anything else of CUDA's"
     below = " (the folder above bin is meant)" if (place.home / "ptxas").is_file() else ""
     return UsageError(msg, hint=f"name the folder of a CUDA toolkit{below}, or leave GPU_CUDA_PATH out to have one looked for")
 

@@ -34,7 +34,7 @@ LIMIT = 60.0
 _LAST = 2 * int(LIMIT)
 """Seconds after which the process ends by itself: whoever asked is dead, or it would have been killed by now."""
 
-# As lower/pool.py starts its workers, and for its reasons.
+# As workers/pool.py starts its workers, and for its reasons.
 _START = """
 import sys
 sys.path[:] = [folder for folder in sys.path if folder]

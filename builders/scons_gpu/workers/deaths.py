@@ -7,12 +7,13 @@ import signal
 from dataclasses import dataclass
 
 from scons_gpu.errors import GpuError, ToolError, ToolKilledError, ToolStoppedError, UnsupportedArchError
-from scons_gpu.lower.output import condense
 from scons_gpu.toolchain.process import killed
+from scons_gpu.workers.output import condense
 
-__all__ = ["NEEDS", "Need", "death"]
+__all__ = ["NEEDS", "Need", "death", "lacking"]
 
 _SELECT = re.compile(r"Cannot select: (?:intrinsic %?(?P<intrinsic>llvm\.[\w.]+)|(?P<node>.+))")
+_INTRINSIC = re.compile(r"@(llvm\.nvvm\.[\w.]+)\(")
 _FUNCTION = re.compile(r"^In function: (\S+)", re.MULTILINE)
 _WORDS = re.compile(
     r"^(?:LLVM ERROR|error|fatal error): (?:<unknown>:0:0: in function (?P<function>\S+) [^:]*: )?(?P<what>.+)$", re.MULTILINE
@@ -60,6 +61,15 @@ NEEDS = (
     Need("llvm.nvvm.match.", "match.sync", "sm_70"),
     Need("llvm.nvvm.nanosleep", "nanosleep", "sm_70"),
 )
+
+
+def lacking(text: str, arch: str) -> GpuError | None:
+    """What a unit asks for that `arch` lacks, told from the intrinsics in its text: where what lowers says no more than "unsupported"."""
+    for name in dict.fromkeys(_INTRINSIC.findall(text)):
+        need = _need(name)
+        if need is not None and not _reaches(arch, need.arch):
+            return _lacking(name, "", arch)
+    return None
 
 
 def death(*, code: int, said: str, peak_kib: int, arch: str) -> GpuError:

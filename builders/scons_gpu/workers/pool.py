@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import scons_gpu
 from scons_gpu.errors import from_json
+from scons_gpu.lower.options import INSTEAD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +43,7 @@ sys.path[:] = [folder for folder in sys.path if folder]
 sys.path.insert(0, sys.argv[1])
 import scons_gpu
 sys.path.append(sys.path.pop(0))
-from scons_gpu.lower.worker import main
+from scons_gpu.workers.worker import main
 main()
 """
 
@@ -72,7 +73,9 @@ class Pool:
             raise
         if answer is None:
             self._drop(worker)
-            raise worker.obituary(str(arguments.get("arch", ""))).at(source=str(arguments.get("source", "")))
+            error = worker.obituary(str(arguments.get("arch", ""))).at(source=str(arguments.get("source", "")))
+            error.hint = error.hint or (INSTEAD if arguments.get("nvvm") else "")
+            raise error
         if answer.pop("rss_kib") > RECYCLE_KIB:
             self._drop(worker)
         else:
@@ -157,7 +160,7 @@ class _Worker:
 
     def obituary(self, arch: str) -> GpuError:
         """Why it died. Call after `end`."""
-        from scons_gpu.lower.deaths import death  # noqa: PLC0415 - a build without a death need not load its tables
+        from scons_gpu.workers.deaths import death  # noqa: PLC0415 - a build without a death need not load its tables
 
         return death(code=self._process.returncode, said=self._words, peak_kib=self._peak_kib, arch=arch)
 

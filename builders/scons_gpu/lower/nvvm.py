@@ -1,0 +1,109 @@
+"""A unit's slice becomes PTX through libNVVM, NVIDIA's own optimiser, where the IR that it reads is the one that our LLVM writes.
+
+The recipe, which `scons-gpu compare` repeats in code of its own for the undivided module:
+
+1. as for LLVM (`lower.llvm`, steps 1, 2 and 4), but for the data layout, which is libNVVM's, and for `__nvvm_reflect`, which is left to it
+2. `!nvvmir.version` is added as the library tells it, and the module is handed over as bitcode
+3. options: -arch=compute_<cpu>, -opt, -ftz, -prec-div and -prec-sqrt (0 with fast_math), -fma=1; -g or -generate-line-info. libNVVM takes
+   flushing from its option alone: where the IR asks for it, the option says so
+4. a variable that the unit only sees (`available_externally`) is printed as a weak definition: it becomes a declaration, or goes where
+   nothing names it any more
+5. the numbers of call sequences are made the unit's own, as for LLVM
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from scons_gpu.errors import SourceError
+from scons_gpu.lower.flush import wanted
+from scons_gpu.lower.libnvvm import LAYOUT, load
+from scons_gpu.lower.linked import linked
+from scons_gpu.lower.llvm import Ptx, numbered
+from scons_gpu.lower.options import INSTEAD
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from scons_gpu.lower.options import LowerOptions
+    from scons_gpu.toolchain.arch import Target
+
+__all__ = ["arguments", "declared", "lower"]
+
+_DEFINITION = re.compile(
+    r"^\.(?:weak|visible|common) (?P<what>\.(?:global|const)\b[^;={]*?(?P<name>[\w$]+)(?:\[\d+\])?)(?: = [^;]*)?;\n", re.MULTILINE
+)
+_WORD = re.compile(r"[\w$]+")
+_OWN_VERSION = re.compile(r"^!nvvmir\.version = .*\n?", re.MULTILINE)  # of whatever made the IR, long ago
+
+
+def lower(  # noqa: PLR0913 - one keyword per input
+    text: str,
+    *,
+    target: Target,
+    options: LowerOptions,
+    library: str,
+    libdevice: str = "",
+    renames: Mapping[str, str] | None = None,
+    searched: str = "",
+    cache: str = "",
+) -> Ptx:
+    """PTX of one slice, by the libNVVM at `library`. It may end the process instead of returning: run this in a worker.
+
+    The others: see `llvm.lower`. Raises besides ToolMissingError where the library cannot be loaded, ToolError with its log for what it
+    refuses.
+    """
+    nvvm = load(library)
+    flags = arguments(target, options, flush=_flush(text, options))
+    with linked(
+        _OWN_VERSION.sub("", text),
+        layout=LAYOUT,
+        impose=True,
+        more=nvvm.version_node,
+        options=options,
+        flush=False,
+        precise_sqrt=False,
+        libdevice=libdevice,
+        renames=renames,
+        searched=searched,
+        cache=cache,
+    ) as module:
+        seen = {variable.name for variable in module.global_variables if variable.linkage.name == "available_externally"}
+        data = module.as_bitcode()
+    made = nvvm.compile(data, name="unit", options=flags)
+    return Ptx(text=numbered(declared(made.text, seen)), output=made.log)
+
+
+def arguments(target: Target, options: LowerOptions, *, flush: bool) -> tuple[str, ...]:
+    """How libNVVM is told what to do, each option always spelled out."""
+    precise = int(not options.fast_math)
+    flags = [f"-arch={target.cpu.replace('sm_', 'compute_')}", f"-opt={options.opt}", f"-ftz={int(flush)}"]
+    flags += [f"-prec-div={precise}", f"-prec-sqrt={precise}", "-fma=1"]
+    return (*flags, *(["-g"] if options.debug else ["-generate-line-info"] if options.lineinfo else []))
+
+
+def _flush(text: str, options: LowerOptions) -> bool:
+    """What the options or the unit's own functions ask for: libNVVM looks at its option alone."""
+    asked = options.flush or wanted(text)
+    if asked is None:
+        msg = "some of its functions flush denormals and others do not, and libNVVM does one of the two for a whole unit"
+        raise SourceError(msg, hint=f"{INSTEAD}; or set GPU_FTZ alike for the sources that it is made of")
+    return asked
+
+
+def declared(text: str, seen: Collection[str]) -> str:
+    """PTX in which the variables `seen`, which others define, are declared at most."""
+
+    def declaration(match: re.Match[str]) -> str:
+        if match["name"] not in seen:
+            return match[0]
+        return f".extern {match['what']};\n" if named[match["name"]] > 1 else ""
+
+    if not seen:
+        return text
+    named = dict.fromkeys(seen, 0)
+    for word in _WORD.findall(text):
+        if word in named:
+            named[word] += 1
+    return _DEFINITION.sub(declaration, text)
