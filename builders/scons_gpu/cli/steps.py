@@ -30,33 +30,45 @@ _existing = click.Path(exists=True, dir_okay=False)
 @click.option("-I", "cpppath", multiple=True, help="A folder with headers.", metavar="DIR")
 @click.option("-D", "defines", multiple=True, help="A define.", metavar="NAME[=VALUE]")
 @click.option("--flag", "flags", multiple=True, help="A further option for clang.", metavar="FLAG")
+@click.option("--nvcc-flag", "nvcc_flags", multiple=True, help="A further option for nvcc or NVRTC.", metavar="FLAG")
+@click.option("--frontend", type=click.Choice(["auto", "clang", "nvcc", "nvrtc"]), default="auto", help="What compiles a .cu.")
 @click.option("--fast-math", is_flag=True, help="As nvcc's -use_fast_math.")
 @click.option("--ftz", is_flag=True, help="Flush single precision denormals.")
 @click.option("--lineinfo", is_flag=True, help="Keep line tables.")
 @click.option("--debug", is_flag=True, help="Keep debug information.")
 @click.pass_obj
-def source(place: Place, /, *, path: str, arch: str, output: str, **options: Any) -> None:  # noqa: ANN401 - the front end's options
+def source(
+    place: Place,
+    /,
+    *,
+    path: str,
+    arch: str,
+    output: str,
+    frontend: str,
+    **options: Any,  # noqa: ANN401 - the front end's options
+) -> None:
     """A source becomes what is split: LLVM IR (of .cu, .ll, .bc) or PTX (of .ptx), for one architecture."""
     wanted = given.target(arch)
     if not path.endswith(".cu"):
         with _worker() as run:
             given.say(run("source", path=_absolute(path), arch=wanted.name, output=_absolute(output))["output"])
         return
-    from scons_gpu.source.clang import compile_cuda
+    import os
+
+    from scons_gpu.source import clang, nvcc, nvrtc
     from scons_gpu.source.options import ClangOptions
-    from scons_gpu.toolchain.versions import require
+    from scons_gpu.toolchain import frontends
 
     found = given.toolchain(place.store)
-    compiled = compile_cuda(
-        require(found, "clang"),
-        path,
-        target=wanted,
-        options=ClangOptions(**options),
-        headers=found.headers,
-        output=Path(output).absolute(),
-        top=str(Path.cwd()),
-    )
-    given.say(compiled.output)
+    front = frontends.choose(found, wanted=frontend, environ=os.environ, facts=place.store / "tools")
+    made: dict[str, Any] = {"target": wanted, "options": ClangOptions(**options), "output": Path(output).absolute(), "top": str(Path.cwd())}
+    if front.name == "clang":
+        compiled = clang.compile_cuda(front.tool, path, **made, headers=found.headers)
+    elif front.name == "nvcc":
+        compiled = nvcc.compile_cuda(front.tool, path, **made)
+    else:
+        compiled = nvrtc.compile_cuda(front.tool.path, path, **made)
+    given.say("\n".join(text for text in (front.said, compiled.output) if text))
 
 
 @click.command()

@@ -61,6 +61,20 @@ def source(*, path: str, arch: str, output: str, name: str = "", assembler: tupl
     return {"said": said}
 
 
+def nvrtc(  # noqa: PLR0913 - one keyword per field of the message
+    *, library: str, source: str, arch: str, options: Mapping[str, Any], output: str, top: str, tolerant: bool = False
+) -> dict[str, Any]:
+    """Compiles CUDA C++ with NVRTC, and says what it read."""
+    from scons_gpu.source.nvrtc import compile_cuda  # noqa: PLC0415 - each operation loads its own room
+    from scons_gpu.source.options import ClangOptions  # noqa: PLC0415 - the same
+
+    told: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    made = compile_cuda(
+        library, source, target=_target(arch), options=ClangOptions(**told), output=Path(output), top=top, tolerant=tolerant
+    )
+    return {"dependencies": made.dependencies, "missing": made.missing, "failed": made.failed, "said": made.output}
+
+
 def split(  # noqa: PLR0913 - one keyword per field of the message
     *, path: str, source: str, arch: str, form: str, roots: Sequence[str], output: str, known: Known = "", lines: bool = False
 ) -> dict[str, Any]:
@@ -248,6 +262,7 @@ def _assemble_options(told: Mapping[str, Any]) -> AssembleOptions:
 
 _OPERATIONS: dict[str, Callable[..., dict[str, Any]]] = {
     "source": source,
+    "nvrtc": nvrtc,
     "split": split,
     "lower": lower,
     "assemble": assemble,
