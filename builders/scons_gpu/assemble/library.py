@@ -58,6 +58,7 @@ def assembled(answer: Answer, *, ptx: str, tool: str, target: Target, options: A
     if options.fail_on_spill and (spills := failures.spilled(read, arch=target.name)):
         raise spills
     output = f"{answer.info}\n" if options.verbose and answer.info else said
+    output += failures.spills_told(read) if options.warn_on_spill else ""
     return Assembled(data=answer.image, output=output, resources=_resources(read), seconds=answer.seconds, cpu=answer.cpu)
 
 
@@ -70,6 +71,7 @@ def linked(answer: Answer, taken: Sequence[Input], *, tool: str, target: Target,
     _check(answer, said, tool=tool, target=target)
     if options.fail_on_spill:
         _check_spills(read, taken, target=target)
+    said += failures.spills_told(read) if options.warn_on_spill else ""
     return Linked(data=answer.image, output=label_parts(said, taken), seconds=answer.seconds, cpu=answer.cpu, resources=_resources(read))
 
 
