@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.tables import Arch
     from scons_gpu.toolchain.tools import Tool, Toolchain
 
-__all__ = ["check", "check_clang", "known_to_llvm", "known_to_ptxas", "ptx_version", "require", "supported"]
+__all__ = ["check", "check_clang", "check_pair", "known_to_llvm", "known_to_ptxas", "ptx_version", "require", "supported"]
 
 _INSTALL = {
     "clang": "pip install 'scons-gpu[clang]' brings it; GPU_CLANG names one",
@@ -59,7 +59,8 @@ def check(toolchain: Toolchain, targets: Sequence[Target]) -> tuple[str, ...]:
     for tool in (toolchain.ptxas, toolchain.nvlink):
         if tool is not None:
             warnings += _gate(tool, numbers)
-    _check_pair(toolchain.ptxas, toolchain.nvlink)
+    if toolchain.ptxas is not None and toolchain.nvlink is not None:
+        check_pair(toolchain.ptxas, toolchain.nvlink)
     for target in targets:
         ptx_version(target, llvm=toolchain.llvm, ptxas=toolchain.ptxas)
     return tuple(warnings)
@@ -152,11 +153,10 @@ def _gate(tool: Tool, numbers: Sequence[int]) -> list[str]:
     return [f"{tool.name} {tool.version} ({tool.path}): {why}" for why in warned(tool.name, tool.version, numbers)]
 
 
-def _check_pair(ptxas: Tool | None, nvlink: Tool | None) -> None:
-    """A linker may not read the objects of an assembler of a later release."""
-    if ptxas is None or nvlink is None:
-        return
-    assembler, linker = version_tuple(ptxas.version)[:2], version_tuple(nvlink.version)[:2]
-    if assembler and linker and assembler > linker:
-        msg = f"the assembler is newer than the linker: ptxas {ptxas.version} ({ptxas.path}), nvlink {nvlink.version} ({nvlink.path})"
+def check_pair(assembler: Tool, linker: Tool) -> None:
+    """A linker may not read the objects of an assembler of a later release. Raises ToolMissingError for such a pair."""
+    made, read = version_tuple(assembler.version)[:2], version_tuple(linker.version)[:2]
+    if made and read and made > read:
+        both = ", ".join(f"{tool.name} {tool.version} ({tool.path})" for tool in (assembler, linker))
+        msg = f"the assembler is newer than the linker: {both}"
         raise ToolMissingError(msg, hint="take both from one CUDA release; GPU_CUDA_PATH names its folder")
