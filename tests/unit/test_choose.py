@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scons_gpu.assemble.choose import AUTO, COMPILERS, LINKERS, Choice, choose, known
+from scons_gpu.assemble.key import object_key
+from scons_gpu.assemble.provider import AssembleOptions
 from scons_gpu.errors import ToolMissingError, UsageError
 from scons_gpu.toolchain.arch import parse
 from scons_gpu.toolchain.libraries import Found, Libraries
@@ -118,7 +120,11 @@ def test_l2_always_takes_relocatable_assembly_away(machine: Machine) -> None:
     assert choice.making is not None
     assert choice.making.deferred
     assert choice.log[0].startswith("ptxas: taken, PTX is put off to its link: ")
-    assert choice.provider.name != "ptxas", "another name, so that no object of one is taken for the other's"
+    keys = [
+        object_key(digest="d" * 32, kind="rel", provider=each.provider, options=AssembleOptions(), target=parse("sm_90")[0])
+        for each in (choice, machine.choose())
+    ]
+    assert keys[0] != keys[1], "no object of one is taken for the other's"
     assert not machine.choose(needs=("compile",), always=True).making.deferred  # type: ignore[union-attr]
 
 

@@ -311,7 +311,7 @@ def test_l8_an_object_assembled_without_c_is_refused(provider: PtxasProvider, sa
 def test_contract_nvlink_itself_drops_it_in_silence(
     provider: PtxasProvider, save: Callable[..., LinkInput], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scons_gpu.assemble.nvlink._refuse", lambda *_, **__: None)
+    monkeypatch.setattr("scons_gpu.assemble.inputs._wrong", lambda *_, **__: "")
     image = provider.link([save("a", kernel("a")), save("b", kernel("b"), whole=True)], target=SM_90, options=PLAIN)
     assert [each.symbol for each in elf.read(image.data).kernels] == ["a"]
 

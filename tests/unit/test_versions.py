@@ -19,6 +19,7 @@ from scons_gpu.toolchain.tables import ARCHS, LLVM_PTX, PTX_OF_CUDA, VERSION_RUL
 from scons_gpu.toolchain.tools import Look, Tool, Toolchain, discover
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from scons_gpu.toolchain.tables import Arch

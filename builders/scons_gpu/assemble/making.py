@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scons_gpu.errors import UsageError
 from scons_gpu.toolchain.model import Tool
 
 if TYPE_CHECKING:
@@ -68,7 +69,10 @@ def make(making: Making) -> Provider:
     if len(made) > 1:
         from scons_gpu.assemble.pair import PairProvider  # noqa: PLC0415 - a build loads what it uses
 
-        provider = PairProvider(compiler=made[0], linker=made[1])
+        if making.linker is None:
+            msg = f"{making.name}: nothing in it links"
+            raise UsageError(msg)
+        provider = PairProvider(made[0], made[1], compiled_by=making.compiler, linked_by=making.linker)
     if making.deferred:
         from scons_gpu.assemble.defer import defer  # noqa: PLC0415 - the same
 
@@ -97,13 +101,13 @@ def _nvlink(tools: Mapping[str, Tool], facts: Path) -> Provider:  # noqa: ARG001
 def _nvjitlink(tools: Mapping[str, Tool], facts: Path) -> Provider:
     from scons_gpu.assemble.nvjitlink import NvJitLinkProvider  # noqa: PLC0415 - the same
 
-    return NvJitLinkProvider(library=tools["nvjitlink"], facts=facts)
+    return NvJitLinkProvider(nvjitlink=tools["nvjitlink"], facts=facts)
 
 
 def _driver(tools: Mapping[str, Tool], facts: Path) -> Provider:  # noqa: ARG001 - as the others
     from scons_gpu.assemble.driver import DriverProvider  # noqa: PLC0415 - the same
 
-    return DriverProvider(library=tools["driver"])
+    return DriverProvider(driver=tools["driver"])
 
 
 _KINDS: Mapping[str, Callable[[Mapping[str, Tool], Path], Provider]] = {

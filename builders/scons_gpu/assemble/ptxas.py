@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import secrets
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from scons_gpu.assemble.identity import identity
 from scons_gpu.assemble.provider import Assembled, AssembleOptions, Capabilities, Linked, LinkInput
 from scons_gpu.errors import ToolError, ToolMissingError
 from scons_gpu.toolchain.facts import Facts
@@ -28,7 +28,6 @@ CLONING = "-enable-func-clone-sc"
 
 # ptxas runs in a folder of its own on files of these names: with -g it writes both into the object (13.5: `unit.ptx -g -o unit.cubin`).
 _PTX, _OBJECT = "unit.ptx", "unit.cubin"
-_THIS_PROCESS = secrets.token_hex(8)
 
 
 class PtxasProvider:
@@ -40,8 +39,8 @@ class PtxasProvider:
         self._ptxas = ptxas
         self._nvlink = nvlink
         self._facts = Facts(facts)
-        self.identity = _identity(ptxas)
-        self.link_identity = _identity(nvlink) if nvlink else ""
+        self.identity = identity(ptxas)
+        self.link_identity = identity(nvlink) if nvlink else ""
 
     @cached_property
     def capabilities(self) -> Capabilities:
@@ -134,11 +133,6 @@ def made(ended: Finished, data: bytes, *, tool: str, ptx: str, target: Target, o
         cpu=ended.cpu,
         peak_kib=ended.peak_kib,
     )
-
-
-def _identity(tool: Tool) -> str:
-    """A tool whose version cannot be read is one that nobody knows: it works, and what it makes is for this process alone."""
-    return tool.identity if tool.version else f"unknown {_THIS_PROCESS}"
 
 
 def _asked(ptxas: str) -> dict[str, str]:

@@ -90,23 +90,21 @@ class Isolated:
             arch=target.name,
             options=asdict(options),
         )
-        return Linked(
-            data=base64.b64decode(answer["data"]),
-            output=answer["told"],
-            seconds=answer["seconds"],
-            cpu=answer["cpu"],
-            peak_kib=answer["peak_kib"],
-        )
+        return Linked(**_told(answer))
 
     def _assemble(self, ptx: str, *, target: Target, options: AssembleOptions, relocatable: bool) -> Assembled:
         answer = self.run(
             "assemble", provider=self.making.to_json(), ptx=ptx, arch=target.name, options=asdict(options), relocatable=relocatable
         )
-        return Assembled(
-            data=base64.b64decode(answer["data"]),
-            output=answer["told"],
-            resources=tuple(Resources(**each) for each in answer["resources"]),
-            seconds=answer["seconds"],
-            cpu=answer["cpu"],
-            peak_kib=answer["peak_kib"],
-        )
+        return Assembled(**_told(answer))
+
+
+def _told(answer: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "data": base64.b64decode(answer["data"]),
+        "output": answer["told"],
+        "resources": tuple(Resources(**each) for each in answer["resources"]),
+        "seconds": answer["seconds"],
+        "cpu": answer["cpu"],
+        "peak_kib": answer["peak_kib"],
+    }

@@ -37,7 +37,7 @@ from scons_gpu.workers.output import condense
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from scons_gpu.assemble.provider import AssembleOptions, Provider
+    from scons_gpu.assemble.provider import Assembled, AssembleOptions, Linked, Provider
     from scons_gpu.split.parse import Known
 
 __all__ = ["main"]
@@ -221,13 +221,7 @@ def assemble(*, provider: Mapping[str, Any], ptx: str, arch: str, options: Mappi
     wanted = _assemble_options(options)
     _limit(wanted.seconds)
     work = made.compile_relocatable if relocatable else made.compile
-    done = work(ptx, target=_target(arch), options=wanted)
-    return {
-        "data": base64.b64encode(done.data).decode(),
-        "told": done.output,
-        "resources": [vars(each) for each in done.resources],
-        "seconds": done.seconds,
-    }
+    return _told(work(ptx, target=_target(arch), options=wanted))
 
 
 def link(*, provider: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]], arch: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,7 +230,7 @@ def link(*, provider: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]], ar
 
     parts = [LinkInput(**{**part, "path": Path(part["path"])}) for part in inputs]
     done = _provider(provider).link(parts, target=_target(arch), options=_assemble_options(options))
-    return {"data": base64.b64encode(done.data).decode(), "told": done.output, "seconds": done.seconds}
+    return _told(done)
 
 
 @lru_cache(maxsize=1)
@@ -252,6 +246,15 @@ def _provider(told: Mapping[str, Any]) -> Provider:
     from scons_gpu.assemble.making import Making, make  # noqa: PLC0415 - each operation loads its own room
 
     return make(Making.from_json(told))
+
+
+def _told(done: Assembled | Linked) -> dict[str, Any]:
+    return {
+        "data": base64.b64encode(done.data).decode(),
+        "told": done.output,
+        "resources": [vars(each) for each in done.resources],
+        "seconds": done.seconds,
+    }
 
 
 def _assemble_options(told: Mapping[str, Any]) -> AssembleOptions:
