@@ -30,7 +30,7 @@ READS = Reads(dialects=(("90", 7), ("100", 22), ("100a", 22)), ptx=95)
 def taken(
     wanted: str, arch: str, *, llvm: str = LLVM, ptxas: Tool | None = PTXAS, nvvm: Tool | None = NVVM, found: Reads | None = READS
 ) -> Lowering:
-    return decide(wanted, target=parse(arch)[0], llvm=llvm, ptxas=ptxas, nvvm=nvvm, found=found)
+    return decide(wanted, target=parse(arch)[0], llvm=llvm, assembler=ptxas, nvvm=nvvm, found=found)
 
 
 @pytest.mark.parametrize("arch", ["sm_100", "sm_100a", "compute_100"])
@@ -91,9 +91,9 @@ def chain(found: Found, **more: object) -> Toolchain:
 
 def test_a_missing_library_is_told_with_its_places(tmp_path: Path) -> None:
     nowhere = chain(Found(None, (Look("nvvm", "/opt/cuda/lib64", "CUDA_PATH", "not there"),)))
-    assert choose(nowhere, target=parse("sm_100")[0], facts=tmp_path).by == "llvm"
+    assert choose(nowhere, target=parse("sm_100")[0], assembler=PTXAS, facts=tmp_path).by == "llvm"
     with pytest.raises(ToolMissingError, match=r"GPU_LOWER=nvvm: libNVVM was not found.*\n.*/opt/cuda/lib64 \(CUDA_PATH: not there\)"):
-        choose(nowhere, wanted="nvvm", target=parse("sm_100")[0], facts=tmp_path)
+        choose(nowhere, wanted="nvvm", target=parse("sm_100")[0], assembler=PTXAS, facts=tmp_path)
 
 
 def test_nobody_looks_for_it_where_llvm_is_asked_for(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_nobody_looks_for_it_where_llvm_is_asked_for(tmp_path: Path) -> None:
         raise AssertionError(name)
 
     tools = Toolchain(llvm=LLVM, ptxas=PTXAS, libraries=Libraries(look))
-    assert choose(tools, wanted="llvm", target=parse("sm_100")[0], facts=tmp_path).why == "asked for"
+    assert choose(tools, wanted="llvm", target=parse("sm_100")[0], assembler=PTXAS, facts=tmp_path).why == "asked for"
     assert library(tools, LowerOptions(ptx=90)) is None
 
 
