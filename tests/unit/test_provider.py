@@ -51,6 +51,7 @@ def key(provider: PtxasProvider, **changes: object) -> tuple[tuple[str, str], ..
         {"maxrregcount": 32},
         {"flags": ("-dlcm=ca",)},
         {"fail_on_spill": True},
+        {"warn_on_spill": True},
     ],
 )
 def test_d2_whatever_shapes_an_object_is_in_its_key(fake: Tool, tmp_path: Path, change: dict[str, object]) -> None:

@@ -211,6 +211,18 @@ def test_l10_spill_with_fail_on_spill(provider: PtxasProvider) -> None:
     assert "bytes stored" in caught.value.what
 
 
+def test_spills_are_told_where_that_is_asked_for(provider: PtxasProvider) -> None:
+    for make in (provider.compile, provider.compile_relocatable):
+        assert "spill" not in make(SPILLS, target=SM_75, options=AssembleOptions(maxrregcount=24)).output
+        told = make(SPILLS, target=SM_75, options=AssembleOptions(maxrregcount=24, warn_on_spill=True))
+        (used,) = told.resources
+        line = (
+            f"registers of kernel heavy(float*) spill to local memory: {used.spill_stores} bytes stored, {used.spill_loads} bytes loaded\n"
+        )
+        assert told.output == line
+        assert not make(SPILLS, target=SM_75, options=AssembleOptions(warn_on_spill=True)).output
+
+
 def test_l10_registers_that_do_not_suffice(provider: PtxasProvider) -> None:
     names = ", ".join(f"%f{n}" for n in range(128))
     loads = "\n".join(f"ld.global.f32 %f{n}, [%rd1+{4 * n}];" for n in range(128))

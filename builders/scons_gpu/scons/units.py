@@ -243,7 +243,11 @@ class Recipe:
         path, nodes = self.dump / f"{unit_files.file_name(part)}.{self.target.name}", self.workspace.dumped
         if path not in nodes:
             job = unit_files.UnitFilesJob(**self._job(part, path), recipe=self, part=part)
-            nodes[path] = _internals.unit(self.env, path, self.missing(part), job)
+            try:
+                nodes[path] = _internals.unit(self.env, path, self.missing(part), job)
+            except TypeError as error:  # SCons' word for a file in a folder's place
+                msg = f"GPU_DUMP: {error}"
+                raise GpuError(msg) from None
         return [nodes[path]]
 
     def _verified(self, part: Part, path: Path) -> list[Any]:
