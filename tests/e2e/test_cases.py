@@ -19,8 +19,9 @@ TRIPLE = 'target triple = "nvptx64-nvidia-cuda"\n'
 BOTH = """
 image = env.GpuModule("image", ["{0}"])
 split = env.GpuModule("bundle", ["{0}"], GPU_LINK="bundle")
+whole = env.GpuModule("whole", ["{0}"], GPU_LINK="whole")
 text = env.GpuModule("text", ["{0}"], GPU_ARCHS="compute_90")
-env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[image, split, text]))
+env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[image, split, whole, text]))
 """
 """One source in every form that a module can take."""
 

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 FORMS = """
 image = env.GpuModule("image", {0})
 apart = env.GpuModule("bundle", {0}, GPU_LINK="bundle")
+whole = env.GpuModule("whole", {0}, GPU_LINK="whole")
 text = env.GpuModule("text", {0}, GPU_ARCHS="compute_90")
-env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[image, apart, text]))
+env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[image, apart, whole, text]))
 """
 """The same sources in every form that a module can take."""
 
@@ -31,6 +32,13 @@ def forms(project: Project, **sources: str) -> None:
     for name, text in zip(names, sources.values(), strict=True):
         project.write(name, text)
     project.build("-j2")
+    modules = project.manifest()["modules"]
+    assert modules["whole"]["state"] == modules["image"]["state"]
+    # What several kernels have a copy of stands once in what is merged, under a name of its own.
+    whole = [re.sub(r"__[0-9a-f]{16}$", "", name) for name in project.variables("whole")]
+    assert sorted(set(whole)) == sorted(set(project.variables("image")))
+    assert len(whole) == len(set(whole))
+    assert project.kernels("whole") == project.kernels("image")
 
 
 def bundled(project: Project) -> dict[str, list[str]]:

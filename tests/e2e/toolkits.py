@@ -23,7 +23,7 @@ class Toolkit:
         self.root = root
         self.calls = root / "calls"
         self.clang = root / "clang-22"
-        binaries = Path(toolchain.ptxas.path).parent
+        self.binaries = binaries = Path(toolchain.ptxas.path).parent
         (root / "bin").mkdir(parents=True)
         (root / "nvvm/libdevice").mkdir(parents=True)
         (root / "nvvm/libdevice/libdevice.10.bc").symlink_to(toolchain.libdevice.path)

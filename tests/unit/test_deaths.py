@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scons_gpu.errors import ToolError, ToolKilledError, UnsupportedArchError
-from scons_gpu.workers.deaths import NEEDS, death
 from scons_gpu.lower.options import LowerOptions
+from scons_gpu.workers.deaths import NEEDS, death
 from scons_gpu.workers.output import LIMIT, condense
 from scons_gpu.workers.pool import Pool
 

@@ -14,8 +14,8 @@ import pytest
 
 import scons_gpu
 from scons_gpu.errors import MissingSymbolError, ToolKilledError, ToolMissingError
-from scons_gpu.workers import pool as pools
 from scons_gpu.lower.options import LowerOptions
+from scons_gpu.workers import pool as pools
 from scons_gpu.workers.pool import Pool
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from scons_gpu.errors import GpuError, LinkError, MissingSymbolError
 from scons_gpu.link import elf
-from scons_gpu.link.ptx import PtxPart, merge_ptx
+from scons_gpu.link.ptx import PtxPart, merge, merge_ptx
 
 PTXAS = next(Path(sys.prefix).glob("lib/python3*/site-packages/nvidia/cu13/bin/ptxas"))
 HEAD = ".version 7.8\n.target sm_90\n.address_size 64\n"
@@ -139,6 +139,72 @@ def test_units_with_equal_local_names_keep_their_machine_code(tmp_path: Path) ->
     assert [line for line in merged.splitlines() if "dyn[" in line] == [".extern .shared .align 16 .b8 dyn[];"]
 
 
+def helper(name: str, body: str) -> str:
+    return f".func {name}()\n{{\n\t.reg .b32 %r<9>;\n\t.reg .b64 %rd<9>;\n{body}\n$L__BB0_1:\n\tret;\n}}"
+
+
+def test_a_function_that_several_parts_have_alike_stands_once(tmp_path: Path) -> None:
+    """Also where it calls itself through another one, and where LLVM numbered its labels otherwise."""
+    alike = [".func even();", helper("odd", "\tcall even;"), helper("even", "\tbar.sync 0;\n\tcall odd;")]
+    other = [text.replace("BB0_1", "BB7_1") for text in alike]
+    merged = merge_ptx([part("a", *alike, kernel("a", "call odd;\n\tret;")), part("b", *other, kernel("b", "call odd;\n\tret;"))])
+    assert len(re.findall(r"^\.func \w+\(\)\n\{", merged, re.MULTILINE)) == 2
+    assert len(set(re.findall(r"call (odd__\w+);\n\tret", merged))) == 1
+    assemble(merged, tmp_path)
+
+
+def test_a_function_that_calls_what_differs_is_another_one(tmp_path: Path) -> None:
+    texts = [
+        part(
+            name,
+            f".global .u32 limit = {number};",
+            helper("inner", f"\tld.global.u32 %r1, [{use}];"),
+            helper("outer", "\tcall inner;"),
+            body,
+        )
+        for name, number, use in (("a", 1, "limit"), ("b", 2, "limit"), ("c", 2, "limit"), ("d", 2, "limit+0"))
+        for body in [kernel(name, "call outer;\n\tret;")]
+    ]
+    merged = merge_ptx(texts)
+    called = re.findall(r"call (outer__\w+);\n\tret", merged)
+    assert len(called) == 4
+    assert called[1] == called[2]
+    assert len(set(called)) == 3
+    assert len(re.findall(r"^\.global \.u32 limit__\w+ = 2;", merged, re.MULTILINE)) == 1
+    assemble(merged, tmp_path)
+
+
+def test_what_is_alike_stands_before_whoever_comes_first(tmp_path: Path) -> None:
+    """`a` needs a variable of `b`, so `b` comes first, and brings what both have."""
+    alike = helper("alike", "\tbar.sync 0;")
+    merged = merge_ptx(
+        [
+            part("a", ".extern .global .u32 state;", alike, kernel("a", "call alike;\n\tld.global.u32 %r1, [state];\n\tret;")),
+            part("b", ".visible .global .u32 state;", alike, kernel("b", "call alike;\n\tret;")),
+        ]
+    )
+    assert merged.index(".func alike__") < merged.index(".entry b") < merged.index(".entry a")
+    assemble(merged, tmp_path)
+
+
+def test_lines_of_two_files_are_not_alike() -> None:
+    texts = [part(name, f'.file 1 "{name}.cu"', helper("f", "\t.loc 1 2 3"), kernel(name, "call f;\n\tret;")) for name in "ab"]
+    assert len(set(re.findall(r"call (f__\w+);", merge_ptx(texts)))) == 2
+
+
+def test_l5_each_line_knows_its_part() -> None:
+    texts = [part("first", ".visible .global .u32 one;"), part("second", kernel("two"), kernel("three")), part("third", kernel("four"))]
+    merged = merge(texts)
+    lines = merged.text.split("\n")
+    where = {
+        name: merged.label_at(next(n for n, line in enumerate(lines, start=1) if name in line)) for name in ("one", "two", "three", "four")
+    }
+    assert where == {"one": "first", "two": "second", "three": "second", "four": "third"}
+    assert merged.label_at(1) == ""
+    alone = merge(texts[:1])
+    assert (alone.text, alone.label_at(2)) == (texts[0].text, "first")
+
+
 def test_a_unit_more_leaves_the_text_of_the_others_alone() -> None:
     texts = [PtxPart(name, unit(name, 3, 4)) for name in "abc"]
     two, three = merge_ptx(texts[:2]), merge_ptx(texts)
@@ -207,7 +273,6 @@ def test_a_variable_that_no_part_defines_is_named() -> None:
 @pytest.mark.parametrize(
     ("head", "said"),
     [
-        (HEAD.replace("7.8", "8.0"), r"differ in \.version: a has 7\.8, b has 8\.0"),
         (HEAD.replace("sm_90", "sm_90a"), r"differ in \.target: a has sm_90, b has sm_90a"),
         (HEAD.replace("sm_90", "sm_90, debug"), r"differ in \.target: a has sm_90, b has sm_90, debug"),
         (HEAD.replace("sm_90", "sm_90, texmode_independent"), r"differ in \.target"),
@@ -217,6 +282,23 @@ def test_a_variable_that_no_part_defines_is_named() -> None:
 def test_l4_parts_of_different_options_are_refused_and_named(head: str, said: str) -> None:
     with pytest.raises(LinkError, match=said):
         merge_ptx([part("a", kernel("a")), part("b", kernel("b"), head=head)])
+
+
+def test_parts_written_for_older_tools_join_those_for_newer_ones(tmp_path: Path) -> None:
+    old = HEAD.replace("7.8", "7.0").replace("sm_90", "sm_80")
+    newer = HEAD.replace("7.8", "10.1").replace("sm_90", "sm_100")
+    merged = merge_ptx([part("a", kernel("a")), part("b", kernel("b"), head=old)])
+    assert merged.startswith(HEAD)
+    assert set(code(assemble(merged, tmp_path))) == {"a", "b"}
+    assert merge_ptx([part("b", kernel("b"), head=old), part("a", kernel("a")), part("c", kernel("c"), head=newer)]).startswith(newer)
+
+
+def test_prototypes_that_two_compilers_print_are_one() -> None:
+    ours = ".extern .func (.param .b32 r) vprintf(.param .b64 one, .param .b64 two);"
+    theirs = ".extern .func  (.param .b32 func_retval0) vprintf\n(\n\t.param .b64 vprintf_param_0,\n\t.param .b64 vprintf_param_1\n)\n;"
+    call = kernel("NAME", "{ .param .b64 p; .param .b64 q; .param .b32 r; call (r), vprintf, (p, q); }\n\tret;")
+    merged = merge_ptx([part("a", ours, call.replace("NAME", "a")), part("b", theirs, call.replace("NAME", "b"))])
+    assert merged.count(".extern") == 1
 
 
 def test_l3_empty_parts_are_dropped_and_none_is_an_error() -> None:
@@ -290,7 +372,7 @@ def test_declarations_that_disagree_are_refused() -> None:
 
 def test_s10_names_in_strings_and_comments_are_left_alone(tmp_path: Path) -> None:
     body = 'call note; // note is called; { note\n\t/* note } " */ .pragma "note";\n\tret;'
-    texts = [part(name, "// note\n.func note()\n{\n\tret; // }\n}", kernel(name, body)) for name in "ab"]
+    texts = [part(name, f"// note\n.func note()\n{{\n\t.reg .b32 %{name};\n\tret; // }}\n}}", kernel(name, body)) for name in "ab"]
     merged = merge_ptx(texts)
     assert merged.count('"note"') == 2
     assert merged.count("// note is called; { note\n") == 2
@@ -300,9 +382,9 @@ def test_s10_names_in_strings_and_comments_are_left_alone(tmp_path: Path) -> Non
 
 def test_numbers_registers_and_modifiers_are_no_names(tmp_path: Path) -> None:
     body = "mov.b32 %f, 0f3F800000;\n\tst.global.f32 [f3F800000], %f;\n\tld.global.u32 %r1, [b32+4];\n\tret;"
-    statements = ".global .f32 f3F800000;", ".global .u32 b32[2], u32;"
+    statements = ".global .f32 f3F800000;", ".global .u32 b32[{}], u32;"
     register = ".reg .f32 %f;\n\t"
-    merged = merge_ptx([part(name, *statements, kernel(name, register + body)) for name in "ab"])
+    merged = merge_ptx([part(name, statements[0], statements[1].format(ord(name)), kernel(name, register + body)) for name in "ab"])
     assert merged.count(", 0f3F800000;") == 2
     assert "[f3F800000]" not in merged
     assert merged.count("ld.global.u32 %r1, [b32__") == 2

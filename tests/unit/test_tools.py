@@ -158,7 +158,7 @@ def test_without_an_assembler_the_packer_is_still_found(machine: Machine) -> Non
 
 def test_a_given_path_that_is_wrong_is_an_error_and_nothing_else_is_taken(machine: Machine) -> None:
     machine.toolkit(machine.wheels / "cu13")
-    with pytest.raises(UsageError, match=r"GPU_CUDA_PATH=.*nowhere: there is no bin/ptxas"):
+    with pytest.raises(UsageError, match=r"GPU_CUDA_PATH=.*nowhere: there is neither a bin/ptxas"):
         machine.find(cuda_path=str(machine.base / "nowhere"))
     own = machine.toolkit(machine.base / "own")
     with pytest.raises(UsageError, match="the folder above bin is meant"):

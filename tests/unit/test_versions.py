@@ -19,6 +19,7 @@ from scons_gpu.toolchain.tables import ARCHS, LLVM_PTX, PTX_OF_CUDA, VERSION_RUL
 from scons_gpu.toolchain.tools import Look, Tool, Toolchain, discover
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from scons_gpu.toolchain.tables import Arch
@@ -32,6 +33,10 @@ def tool(name: str, version: str) -> Tool:
 
 def pair(ptxas: str, nvlink: str | None = None) -> Toolchain:
     return Toolchain(ptxas=tool("ptxas", ptxas), nvlink=tool("nvlink", nvlink or ptxas), llvm=LLVM)
+
+
+def check(tools: Toolchain, targets: Sequence[Target]) -> tuple[str, ...]:
+    return versions.check(targets, llvm=tools.llvm, assembler=tools.ptxas, linker=tools.nvlink)
 
 
 def target(name: str) -> Target:
@@ -53,7 +58,7 @@ def test_contract_the_assembler_knows_what_the_table_says(here: Toolchain) -> No
     said = subprocess.run([here.ptxas.path, "--help"], capture_output=True, text=True, check=True).stdout
     allowed = said[said.index("--gpu-name") :]
     allowed = allowed[: allowed.index("Default value")]
-    assert set(re.findall(r"'sm_(\w+)'", allowed)) == set(versions.known_to_ptxas(here.ptxas))
+    assert set(re.findall(r"'sm_(\w+)'", allowed)) == set(versions.known_to(here.ptxas))
 
 
 def test_contract_the_assembler_reads_the_ptx_that_the_table_says_and_no_newer(here: Toolchain, tmp_path: Path) -> None:
@@ -121,11 +126,11 @@ def test_each_architecture_on_both_sides_of_its_first_and_last_release(arch: Arc
         name = f"{arch.number}{suffix}"
         with_it = next(release for release, ptx in PTX_OF_CUDA.items() if ptx >= least)
         before = max((release for release, ptx in PTX_OF_CUDA.items() if ptx < least), default=None)
-        assert name in versions.known_to_ptxas(tool("ptxas", f"{with_it[0]}.{with_it[1]}.1"))
-        assert before is None or name not in versions.known_to_ptxas(tool("ptxas", f"{before[0]}.{before[1]}.99"))
+        assert name in versions.known_to(tool("ptxas", f"{with_it[0]}.{with_it[1]}.1"))
+        assert before is None or name not in versions.known_to(tool("ptxas", f"{before[0]}.{before[1]}.99"))
     if arch.dropped:
-        assert str(arch.number) in versions.known_to_ptxas(tool("ptxas", "12.9.86"))
-        assert str(arch.number) not in versions.known_to_ptxas(tool("ptxas", "13.0.0"))
+        assert str(arch.number) in versions.known_to(tool("ptxas", "12.9.86"))
+        assert str(arch.number) not in versions.known_to(tool("ptxas", "13.0.0"))
 
 
 # The PTX version.
@@ -150,7 +155,7 @@ def test_each_architecture_on_both_sides_of_its_first_and_last_release(arch: Arc
 )
 def test_the_lowest_of_what_all_allow(name: str, llvm: str, ptxas: str | None, expected: int) -> None:
     assembler = None if ptxas is None else tool("ptxas", ptxas)
-    assert versions.ptx_version(target(name), llvm=llvm, ptxas=assembler) == expected
+    assert versions.ptx_version(target(name), llvm=llvm, assembler=assembler) == expected
 
 
 @pytest.mark.parametrize(
@@ -168,22 +173,22 @@ def test_the_lowest_of_what_all_allow(name: str, llvm: str, ptxas: str | None, e
 )
 def test_a3_an_unknown_architecture_lists_what_is_known(name: str, llvm: str, ptxas: str, says: str) -> None:
     with pytest.raises(UnsupportedArchError) as caught:
-        versions.ptx_version(target(name), llvm=llvm, ptxas=tool("ptxas", ptxas))
+        versions.ptx_version(target(name), llvm=llvm, assembler=tool("ptxas", ptxas))
     assert says in str(caught.value)
     assert "sm_80" in caught.value.hint
     assert f"{name}," not in caught.value.hint.replace("compute", "sm")
     with pytest.raises(UnsupportedArchError):
-        versions.check(replace(pair(ptxas), llvm=llvm), [target("sm_80"), target(name)])
+        check(replace(pair(ptxas), llvm=llvm), [target("sm_80"), target(name)])
 
 
 def test_without_llvm() -> None:
     with pytest.raises(ToolMissingError, match="llvmlite"):
-        versions.ptx_version(target("sm_90"), llvm="", ptxas=None)
+        versions.ptx_version(target("sm_90"), llvm="", assembler=None)
 
 
 def test_all_of_its_own_accord_is_what_this_environment_can_build(here: Toolchain) -> None:
     assert versions.supported(here) == GENERAL
-    assert versions.check(here, parse("all, all-major")) == ()
+    assert check(here, parse("all, all-major")) == ()
 
 
 def test_all_means_what_the_tools_share() -> None:
@@ -200,10 +205,10 @@ def test_all_means_what_the_tools_share() -> None:
 
 def test_l9_an_assembler_newer_than_the_linker() -> None:
     with pytest.raises(ToolMissingError) as caught:
-        versions.check(pair("13.5.37", "13.4.0"), [target("sm_90")])
+        check(pair("13.5.37", "13.4.0"), [target("sm_90")])
     assert "the assembler is newer than the linker: ptxas 13.5.37 (/cuda/bin/ptxas), nvlink 13.4.0" in str(caught.value)
     for ptxas, nvlink in (("13.4.99", "13.4.0"), ("13.4.0", "13.5.37"), ("12.9.0", "13.0.0")):
-        assert versions.check(pair(ptxas, nvlink), [target("sm_90")]) == ()
+        assert check(pair(ptxas, nvlink), [target("sm_90")]) == ()
 
 
 @pytest.mark.parametrize(
@@ -247,22 +252,22 @@ def test_l12_every_row_is_tested_above() -> None:
 
 
 def test_l12_a_warned_range_is_for_its_architectures_only() -> None:
-    assert versions.check(pair("12.4.1"), [target("sm_80")]) == ()
-    (warning,) = versions.check(pair("12.4.1"), [target("sm_80"), target("sm_90")])
+    assert check(pair("12.4.1"), [target("sm_80")]) == ()
+    (warning,) = check(pair("12.4.1"), [target("sm_80"), target("sm_90")])
     assert warning.startswith("ptxas 12.4.1 (/cuda/bin/ptxas): it miscompiles")
 
 
 def test_l12_below_the_minimum_and_excluded() -> None:
     with pytest.raises(ToolMissingError, match=r"ptxas 11.7.99 \(/cuda/bin/ptxas\) cannot be used: the oldest that can be used is 11.8"):
-        versions.check(pair("11.7.99"), [target("sm_80")])
+        check(pair("11.7.99"), [target("sm_80")])
     with pytest.raises(ToolMissingError, match=r"12.3.103 .* miscompiles"):
-        versions.check(pair("12.3.103"), [target("sm_80")])
+        check(pair("12.3.103"), [target("sm_80")])
     with pytest.raises(ToolMissingError, match=r"nvlink 11\.7\.0"):
-        versions.check(pair("11.8.0", "11.7.0"), [target("sm_80")])
+        check(pair("11.8.0", "11.7.0"), [target("sm_80")])
 
 
 def test_l12_a_version_that_cannot_be_read_is_said_and_believed() -> None:
-    warnings = versions.check(pair("", "13.5.37"), [target("sm_90")])
+    warnings = check(pair("", "13.5.37"), [target("sm_90")])
     assert warnings == ("the version of ptxas (/cuda/bin/ptxas) cannot be read; what it makes is not reused by another build",)
 
 

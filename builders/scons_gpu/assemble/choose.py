@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
-from scons_gpu.assemble.ptxas import PtxasProvider
-from scons_gpu.errors import ToolMissingError, UsageError
+from scons_gpu.assemble.making import Making, make, parts
+from scons_gpu.errors import GpuError, ToolMissingError, UsageError
+from scons_gpu.toolchain import versions
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from scons_gpu.assemble.provider import Provider
+    from scons_gpu.toolchain.arch import Target
+    from scons_gpu.toolchain.model import Tool
     from scons_gpu.toolchain.tools import Toolchain
 
-__all__ = ["KNOWN", "Choice", "Need", "choose"]
+__all__ = ["ALONE", "COMPILERS", "LINKERS", "NONE", "Choice", "Need", "choose", "known"]
 
 Need = Literal["compile", "relocatable", "link"]
-KNOWN = ("ptxas",)
+NONE = "none"
+COMPILERS = ("ptxas", "nvptxcompiler", "nvjitlink")
+LINKERS = ("nvlink", "nvjitlink", "driver")
+ALONE = (*COMPILERS, "driver", NONE)
+"""What `GPU_PROVIDER` names alone. A pair is one of `COMPILERS`, a plus, and one of `LINKERS`."""
+AUTO = (
+    "ptxas",
+    "nvptxcompiler+nvlink",
+    "nvptxcompiler",
+    "ptxas+nvjitlink",
+    "nvptxcompiler+nvjitlink",
+    "nvjitlink",
+    "ptxas+driver",
+    "nvptxcompiler+driver",
+    "driver",
+)
+"""The first that fits is taken: what makes objects before what defers, a program before a library, what needs no GPU before what does."""
+_BINDINGS = ("nvjitlink", "driver")
+"""What is called through cuda.bindings."""
 _HINT = "install scons-gpu[toolkit], or set GPU_CUDA_PATH"
 
 
@@ -26,44 +48,149 @@ _HINT = "install scons-gpu[toolkit], or set GPU_CUDA_PATH"
 class Choice:
     """What was taken, and why."""
 
-    provider: Provider
+    making: Making | None
+    """None for `none`: the module ends with PTX."""
     log: tuple[str, ...]
     """One line a decision; `scons-gpu doctor` prints them."""
 
+    @property
+    def name(self) -> str:
+        """As `GPU_PROVIDER` spells it."""
+        return self.making.name if self.making else NONE
 
-def choose(toolchain: Toolchain, *, wanted: str = "auto", needs: Collection[Need], facts: Path) -> Choice:
-    """The provider for a build that needs `needs`. Starts nothing.
+    @property
+    def provider(self) -> Provider:
+        """It. Raises ToolMissingError for `none`."""
+        if self.making is None:
+            msg = "there is no assembler"
+            raise ToolMissingError(msg, output="\n".join(self.log), hint=_HINT)
+        return make(self.making)
 
-    Raises UsageError for a name that is not known; ToolMissingError, with every decision, where the one wanted (or, with "auto", any)
-    was not found or cannot do what is needed. Nothing else is taken in its place.
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What a build asks for."""
+
+    toolchain: Toolchain
+    needs: Collection[Need]
+    targets: Sequence[Target]
+    always: bool
+    facts: Path
+
+
+def known(name: str) -> bool:
+    """Whether `GPU_PROVIDER` can name it."""
+    compiler, plus, linker = name.partition("+")
+    return name in ("auto", *ALONE) or (bool(plus) and compiler in COMPILERS and linker in LINKERS and compiler != linker)
+
+
+def choose(  # noqa: PLR0913 - one keyword for each thing that decides
+    toolchain: Toolchain,
+    *,
+    wanted: str = "auto",
+    needs: Collection[Need],
+    facts: Path,
+    targets: Sequence[Target] = (),
+    always_defer: bool = False,
+) -> Choice:
+    """The provider for a build of `targets` that needs `needs`. Starts nothing but probes whose answers `facts` does not hold yet.
+
+    `always_defer`: relocatable assembly counts as absent. Only what is missing or too old for an architecture passes on to the next;
+    with "auto" and nothing that makes or links anything, the answer is `none`. Raises UsageError for a name that is not known;
+    ToolMissingError, with every decision, where the one wanted was not found or cannot do what is needed.
     """
-    if wanted != "auto" and wanted not in KNOWN:
+    if not known(wanted):
         msg = f"GPU_PROVIDER={wanted}: no such provider"
-        raise UsageError(msg, hint=f"known: auto, {', '.join(KNOWN)}")
+        pairs = "or a pair such as nvptxcompiler+nvjitlink"
+        raise UsageError(msg, hint=f"known: auto, {', '.join(ALONE)}, {pairs}")
+    if wanted == NONE:
+        return Choice(None, (f"{NONE}: taken: nothing assembles, modules end with PTX",))
+    asked = _Wanted(toolchain, needs, targets, always_defer, facts)
     log: list[str] = []
-    for name in KNOWN if wanted == "auto" else (wanted,):
-        refused = _refusal(toolchain, needs)
-        log.append(f"{name}: {refused or _taken(toolchain)}")
-        if not refused and toolchain.ptxas:
-            provider = PtxasProvider(ptxas=toolchain.ptxas, nvlink=toolchain.nvlink, facts=facts)
-            return Choice(provider=provider, log=tuple(log))
+    old: list[Choice] = []
+    for name in AUTO if wanted == "auto" else (wanted,):
+        making, refused = _fit(name, asked)
+        if making is not None and (why := _too_old(making, targets)):
+            log.append(f"{name}: {why}")
+            old.append(Choice(making, tuple(log)))
+            continue
+        log.append(f"{name}: {refused or _taken(making)}")
+        if making is not None:
+            return Choice(making, tuple(log))
+    if old:
+        return old[0]  # nothing knows all architectures: the first is asked, and what it lacks is told
+    if wanted == "auto" and not _any(toolchain):
+        return Choice(None, (*log, f"{NONE}: taken: nothing that assembles was found, modules end with PTX"))
     what = "no assembler fits" if wanted == "auto" else f"GPU_PROVIDER={wanted} does not fit"
     msg = f"{what}: this build needs to {_needed(needs)}"
     raise ToolMissingError(msg, output="\n".join(log), hint=_HINT)
 
 
-def _refusal(toolchain: Toolchain, needs: Collection[Need]) -> str:
-    """Why ptxas is not taken; empty where it fits."""
-    if toolchain.ptxas is None:
-        return f"not found; {toolchain.where('ptxas')}".rstrip("; ")
-    if "link" in needs and toolchain.nvlink is None:
-        return f"{toolchain.ptxas.path} has no nvlink beside it, so it cannot link; {toolchain.where('nvlink')}".rstrip("; ")
-    return ""
+def _any(toolchain: Toolchain) -> bool:
+    return any(toolchain.tool(name) for name in ("ptxas", "nvptxcompiler", "nvjitlink", "driver"))
 
 
-def _taken(toolchain: Toolchain) -> str:
-    parts = [f"{tool.name} {tool.version} ({tool.path})" for tool in (toolchain.ptxas, toolchain.nvlink) if tool]
-    return "taken: " + ", ".join(parts)
+def _fit(name: str, asked: _Wanted) -> tuple[Making | None, str]:
+    """How the provider of that name is made for this build, or why it is not taken."""
+    toolchain = asked.toolchain
+    tools: dict[str, Tool] = {}
+    for part in parts(name):
+        tool = toolchain.tool(part)
+        if tool is None:
+            return None, _missing(name, part, toolchain)
+        if part in _BINDINGS and not _bindings():
+            return None, f"{part} is called through cuda-python, which is not installed"
+        tools[part] = tool
+    if name == "ptxas" and toolchain.nvlink:
+        tools["nvlink"] = toolchain.nvlink
+    return _capable(Making(name=name, tools=tuple(sorted(tools.items())), facts=str(asked.facts)), asked)
+
+
+def _missing(name: str, part: str, toolchain: Toolchain) -> str:
+    where = toolchain.where(part)
+    return f"{'' if part == name else part + ' '}not found; {where}".rstrip("; ")
+
+
+def _bindings() -> bool:
+    try:
+        return find_spec("cuda.bindings") is not None
+    except ImportError:
+        return False
+
+
+def _capable(making: Making, asked: _Wanted) -> tuple[Making | None, str]:
+    """With deferral, where the provider lacks what can be put off, or where that is wanted."""
+    try:
+        can = make(making).capabilities
+    except GpuError as error:
+        return None, str(error).splitlines()[0]
+    put_off = "relocatable" in asked.needs and (asked.always or not can.relocatable)
+    if "compile" in asked.needs and not can.compile:
+        return None, "cannot make whole objects"
+    if ("link" in asked.needs or put_off) and not can.link:
+        return None, _cannot_link(making, asked.toolchain)
+    if put_off and not (can.relocatable or can.link_ptx):
+        return None, "cannot make relocatable objects, and its link takes no PTX"
+    return replace(making, deferred=put_off), ""
+
+
+def _cannot_link(making: Making, toolchain: Toolchain) -> str:
+    if making.name == "ptxas":
+        return f"{making.compiler.path} has no nvlink beside it, so it cannot link; {toolchain.where('nvlink')}".rstrip("; ")
+    return "cannot link; name what does, as in nvptxcompiler+nvlink"
+
+
+def _too_old(making: Making, targets: Sequence[Target]) -> str:
+    """The architectures that its compiler does not know; empty where it knows all."""
+    names = versions.known_to(making.compiler)
+    unknown = [target.name for target in targets if target.real and target.cpu.removeprefix("sm_") not in names]
+    return f"{making.compiler.name} {making.compiler.version} does not know {', '.join(unknown)}" if unknown else ""
+
+
+def _taken(making: Making | None) -> str:
+    tools = [making.compiler, making.linker] if making else []
+    named = [f"{tool.name} {tool.version} ({tool.path})" for tool in dict.fromkeys(tools) if tool]
+    return f"taken{', PTX is put off to its link' if making and making.deferred else ''}: {', '.join(named)}"
 
 
 def _needed(needs: Collection[Need]) -> str:

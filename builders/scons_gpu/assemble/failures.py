@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from scons_gpu.assemble.report import FunctionReport, Report
 
-__all__ = ["classify", "entry_at", "silent", "spilled"]
+__all__ = ["classify", "entry_at", "silent", "spilled", "spills_told"]
 
 # What ptxas refuses without saying where it would work: instructions that exist only on architecture-specific targets.
 # From "Target ISA Notes" of each instruction in the PTX ISA 9.x manual.
@@ -52,19 +52,22 @@ class _Ended:
 
 
 def classify(  # noqa: PLR0913 - all that a tool leaves behind when it fails
-    code: int, output: str, *, tool: str, arch: str, peak_kib: int = 0, ptx: str = ""
+    code: int, output: str, *, tool: str, arch: str, peak_kib: int = 0, ptx: str = "", result: str = ""
 ) -> GpuError:
     """The error for a tool that ended with `code` (not 0; minus the signal, where one ended it) and said `output`.
 
-    `ptx` is what an assembler was given: a message with a line number is then attributed to the kernel around it.
+    `result`: what a library in this process calls its code. `ptx` is what an assembler was given: a message with a line number is then
+    attributed to the kernel around it.
     """
     ended = _Ended(tool=tool, output=output, arch=arch, ptx=ptx)
-    if code < 0 or 128 < code <= 128 + signal.SIGRTMAX:  # a shell wrapper reports a signal as 128 more
+    if not result and (code < 0 or 128 < code <= 128 + signal.SIGRTMAX):  # a shell wrapper reports a signal as 128 more
         return killed(tool, -code if code < 0 else code - 128, peak_kib=peak_kib, arch=arch, output=output)
     for pattern, rule in _RULES:
         if found := pattern.search(output):
             return rule(ended, found)
-    msg = f"{tool} failed with exit code {code}" + ("" if output.strip() else " and said nothing")
+    if meant := next((meant for name, meant in _RESULTS if name in result), None):
+        return meant(ended)
+    msg = f"{tool} failed{f': {result}' if result else f' with exit code {code}'}" + ("" if output.strip() else " and said nothing")
     return ToolError(msg, arch=arch, output=output)
 
 
@@ -83,6 +86,14 @@ def spilled(report: Report, *, arch: str) -> SpillError | None:
     msg = f"registers spill to local memory ({_bytes(first)})"
     hint = "raise GPU_MAXRREGCOUNT, ask for fewer threads in the launch bounds, or unset GPU_FAIL_ON_SPILL"
     return SpillError(msg, kernel=_readable(first.symbol) if first.kernel else "", arch=arch, output="\n".join(lines), hint=hint)
+
+
+def spills_told(report: Report) -> str:
+    """The warning of GPU_WARN_ON_SPILL: a line for each function that spills; empty where none does."""
+    return "".join(
+        f"registers of {'kernel' if each.kernel else 'function'} {_readable(each.symbol)} spill to local memory: {_bytes(each)}\n"
+        for each in report.spilling
+    )
 
 
 def _bytes(each: FunctionReport) -> str:
@@ -190,6 +201,10 @@ def _mismatch(ended: _Ended, found: re.Match[str]) -> GpuError:
 
 
 def _syntax(ended: _Ended, _: re.Match[str]) -> GpuError:
+    return _unread(ended)
+
+
+def _unread(ended: _Ended) -> GpuError:
     return PtxSyntaxError(f"{ended.tool} does not accept the PTX", kernel=_kernel(ended), arch=ended.arch, output=ended.output)
 
 
@@ -197,7 +212,7 @@ _CONSTANT = re.compile(r"^[^\n;{/]*\.const\s+(?:\.align\s+\d+\s+)?\.[bsuf](\d+)\
 _OPENED = re.compile(r"\.entry\s+([\w$]+)|\.func\b")
 _REQUIRES = re.compile(r"(?:Feature|Instruction|Modifier) '([^']+)'[^\n]*? requires \.target (sm_\w+(?: or higher)?)")
 _NOT_ON = re.compile(r"(?:Feature|Instruction|Modifier) '([^']+)'[^\n]*? not supported on \.target")
-_UNDEFINED = re.compile(r"Undefined reference to '([^']+)'|Unresolved extern \w+ '([^']+)'")
+_UNDEFINED = re.compile(r"Undefined reference to '([^']+)'|Unresolved extern \w+ '([^']+)'|undefined symbol: '?([\w$]+)")
 
 # First match wins, so what is more telling comes first: an unsupported instruction also ends with "aborted due to errors".
 _RULES: tuple[tuple[re.Pattern[str], Callable[[_Ended, re.Match[str]], GpuError]], ...] = (
@@ -219,7 +234,45 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[_Ended, re.Match[str]], GpuError]
     ),
     (re.compile(r"too much global constant data \(0x(\w+) bytes, 0x(\w+) max\)"), _constants),
     (re.compile(r"Input file '([^']+)' arch does not match target"), _mismatch),
-    (re.compile(r"Parsing error|Ptx assembly aborted due to errors|Missing \.version directive"), _syntax),
+    (
+        re.compile(r"Parsing error|Ptx assembly aborted due to errors|Missing \.version directive|does not match type \w+_INPUT_PTX"),
+        _syntax,
+    ),
+)
+
+
+def _result_arch(ended: _Ended) -> GpuError:
+    return UnsupportedArchError(
+        f"{ended.tool} does not know {ended.arch}", arch=ended.arch, output=ended.output, hint="scons-gpu doctor shows which release it is"
+    )
+
+
+def _result_options(ended: _Ended) -> GpuError:
+    return ToolError(f"{ended.tool} does not accept its options", arch=ended.arch, output=ended.output)
+
+
+def _result_input(ended: _Ended) -> GpuError:
+    return LinkError(f"{ended.tool} does not accept an input", arch=ended.arch, output=ended.output)
+
+
+def _result_driver(ended: _Ended) -> GpuError:
+    msg = f"{ended.tool} is too old for this PTX"
+    return UnsupportedArchError(
+        msg, arch=ended.arch, output=ended.output, hint="install a newer driver, or let a toolkit's assembler do it"
+    )
+
+
+# What the results of libraries mean where they say nothing else: nvJitLinkResult, and CUresult of the driver. First match wins.
+_RESULTS: tuple[tuple[str, Callable[[_Ended], GpuError]], ...] = (
+    ("UNRECOGNIZED_ARCH", _result_arch),
+    ("UNSUPPORTED_ARCH", _result_arch),
+    ("ERROR_NO_BINARY_FOR_GPU", _result_arch),
+    ("ERROR_UNSUPPORTED_PTX_VERSION", _result_driver),
+    ("UNRECOGNIZED_OPTION", _result_options),
+    ("INCOMPATIBLE_OPTIONS", _result_options),
+    ("ERROR_INVALID_PTX", _unread),
+    ("INCORRECT_INPUT_TYPE", _result_input),
+    ("INVALID_INPUT", _result_input),
 )
 
 

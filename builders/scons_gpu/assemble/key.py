@@ -37,7 +37,8 @@ def is_twin(part: Part, *, share: bool) -> bool:
 def object_key(*, digest: str, kind: Kind, provider: Provider, options: AssembleOptions, target: Target) -> tuple[tuple[str, str], ...]:
     """(field, value), sorted by field. `digest` names the PTX (or the body, where twins share an object).
 
-    The options go in as the provider spells them. `fail_on_spill` shapes no byte, but an object made without it may be one it would refuse.
+    The options go in as the provider spells them. Those about spills shape no byte, but an object made without them may be one that they
+    would refuse or tell of.
     """
     spelled = provider.spelling(target=target, options=options, relocatable=kind == "rel")
     fields = {
@@ -47,6 +48,6 @@ def object_key(*, digest: str, kind: Kind, provider: Provider, options: Assemble
         "kind": kind,
         "options": json.dumps(spelled),
         "provider": f"{provider.name} {provider.identity}",
-        **({"fail_on_spill": "1"} if options.fail_on_spill else {}),
+        **{name: "1" for name in ("fail_on_spill", "warn_on_spill") if getattr(options, name)},
     }
     return tuple(sorted(fields.items()))

@@ -1,14 +1,14 @@
-"""One flat nvlink: checks each input first, because nvlink drops what it does not like and returns 0."""
+"""One flat nvlink, and the provider that is nvlink alone: what something else assembled can be linked by it."""
 
 from __future__ import annotations
 
-import os
-import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from scons_gpu.assemble import cubin, failures
-from scons_gpu.assemble.provider import AssembleOptions, Linked, LinkInput
-from scons_gpu.errors import LinkError
+from scons_gpu.assemble import failures
+from scons_gpu.assemble.identity import identity
+from scons_gpu.assemble.inputs import label_parts, part_name, read
+from scons_gpu.assemble.provider import AssembleOptions, Capabilities, Linked, LinkInput
+from scons_gpu.errors import ToolMissingError
 from scons_gpu.toolchain.process import private_folder, run
 
 if TYPE_CHECKING:
@@ -17,19 +17,45 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Tool
 
-__all__ = ["link"]
+__all__ = ["NvlinkProvider", "link"]
 
 _IMAGE, _OPTIONS = "image.cubin", "link.options"
+
+
+class NvlinkProvider:
+    """The linking half of a pair."""
+
+    name = "nvlink"
+    capabilities = Capabilities(compile=False, relocatable=False, link=True, clones_functions=False)
+
+    def __init__(self, *, nvlink: Tool) -> None:
+        self._nvlink = nvlink
+        self.identity = self.link_identity = identity(nvlink)
+
+    def spelling(self, *, target: Target, options: AssembleOptions, relocatable: bool) -> tuple[str, ...]:  # noqa: ARG002 - the interface's
+        """It makes no objects."""
+        return ()
+
+    def compile(self, ptx: str, *, target: Target, options: AssembleOptions) -> NoReturn:  # noqa: ARG002 - the same
+        """It cannot."""
+        raise _cannot(target)
+
+    def compile_relocatable(self, ptx: str, *, target: Target, options: AssembleOptions) -> NoReturn:  # noqa: ARG002 - the same
+        """It cannot."""
+        raise _cannot(target)
+
+    def link(self, inputs: Sequence[LinkInput], *, target: Target, options: AssembleOptions) -> Linked:
+        """One flat nvlink over `inputs`."""
+        return link(self._nvlink, inputs, target=target, options=options)
 
 
 def link(nvlink: Tool, inputs: Sequence[LinkInput], *, target: Target, options: AssembleOptions) -> Linked:
     """An image of `inputs`, in their order: another order gives other bytes. Raises LinkError, MissingSymbolError or a ToolError.
 
-    The inputs are linked under names made of their position, because with -g nvlink writes the names it was given into the image;
-    everything goes through an options file, so that thousands of inputs meet no limit of the command line.
+    Everything goes through an options file, so that thousands of inputs meet no limit of the command line.
     """
-    _refuse(inputs, target=target)
-    names = {f"part-{position:06d}.cubin": part.label for position, part in enumerate(inputs)}
+    taken = read(inputs, target=target, linker="nvlink")
+    names = [part_name(position, each) for position, each in enumerate(taken)]
     with private_folder() as folder:
         for name, part in zip(names, inputs, strict=True):
             (folder / name).symlink_to(part.path.absolute())
@@ -38,7 +64,7 @@ def link(nvlink: Tool, inputs: Sequence[LinkInput], *, target: Target, options: 
         ended = run([nvlink.path, "--options-file", _OPTIONS], cwd=folder, together=True)
         image = folder / _IMAGE
         data = image.read_bytes() if image.exists() else b""
-    output = _name_parts(ended.stdout, names)
+    output = label_parts(ended.stdout, taken)
     if ended.status:
         raise failures.classify(ended.status, output, tool="nvlink", arch=target.name, peak_kib=ended.peak_kib)
     if not data:
@@ -46,37 +72,6 @@ def link(nvlink: Tool, inputs: Sequence[LinkInput], *, target: Target, options: 
     return Linked(data=data, output=output, seconds=ended.seconds, cpu=ended.cpu, peak_kib=ended.peak_kib)
 
 
-def _refuse(inputs: Sequence[LinkInput], *, target: Target) -> None:
-    """What nvlink would drop or merge in silence. Raises LinkError naming the input by its label."""
-    if not inputs:
-        msg = "nothing to link: an image needs at least one object"
-        raise LinkError(msg, arch=target.name)
-    met: dict[tuple[int, int], int] = {}
-    for position, part in enumerate(inputs):
-        try:
-            with part.path.open("rb") as file:
-                stat, head = os.fstat(file.fileno()), cubin.head(file.read())
-        except OSError as error:
-            msg = f"{part.label}: cannot be read: {error.strerror or error}"
-            raise LinkError(msg, arch=target.name) from error
-        first = met.setdefault((stat.st_dev, stat.st_ino), position)
-        wrong = _wrong(head, arch=target.name)
-        if first != position:
-            wrong = f"the same object as {inputs[first].label}; an object can be linked once"
-        if wrong:
-            msg = f"{part.label}: {wrong}"
-            raise LinkError(msg, arch=target.name)
-
-
-def _wrong(head: cubin.Head | str, *, arch: str) -> str:
-    if isinstance(head, str):
-        return head
-    if not head.relocatable:
-        return "not a relocatable object (assembled without -c); nvlink would drop it and say nothing"
-    if head.arch and head.arch != arch:
-        return f"assembled for {head.arch}, and this image is for {arch}"
-    return ""
-
-
-def _name_parts(output: str, names: dict[str, str]) -> str:
-    return re.sub(r"part-\d{6,}\.cubin", lambda found: names.get(found.group(), found.group()), output)
+def _cannot(target: Target) -> ToolMissingError:
+    msg = "nvlink makes no objects: it is the linking half of a pair"
+    return ToolMissingError(msg, arch=target.name, hint="GPU_PROVIDER=nvptxcompiler+nvlink names both halves")

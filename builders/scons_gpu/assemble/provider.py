@@ -25,17 +25,21 @@ class AssembleOptions:
     """What a user can ask of assembler and linker. Each field says who honours it."""
 
     opt: int = 3
-    """Optimisation level, 0 to 3. Assembling; a link does no optimisation."""
+    """Optimisation level, 0 to 3. Assembling, and a link of PTX; a link of objects does no optimisation. Every provider."""
     lineinfo: bool = False
-    """Line tables for profilers. Assembling; nvlink keeps what the objects have."""
+    """Line tables for profilers. Assembling, and a link of PTX; linkers keep what the objects have. Every provider."""
     debug: bool = False
-    """Full debug information. Assembling and linking; the opt level goes with it by the caller's choice, never by itself."""
+    """Full debug information. Every provider, linking too; the opt level goes with it by the caller's choice, never by itself."""
     maxrregcount: int | None = None
-    """Upper limit of registers per thread. Assembling only: nvlink applies it to LTO inputs alone."""
+    """Upper limit of registers per thread. Assembling, and a link of PTX: linkers apply it to nothing else. Every provider."""
     flags: tuple[str, ...] = ()
-    """Further options for the assembler, as the user spelled them. ptxas and nvPTXCompiler; the others refuse them."""
+    """Further options for the assembler, as the user spelled them. Every provider (nvJitLink: for the ptxas in it) but the driver."""
     fail_on_spill: bool = False
-    """A kernel that spills is an error. Every provider that reports spills; it shapes no byte."""
+    """A kernel, or a function that it calls, that spills is an error, and there is no object. Every provider, also where PTX is assembled
+    by the link; it shapes no byte, but stands in the object's key: an object made without it may be one that it refuses."""
+    warn_on_spill: bool = False
+    """What spills is told in `output`, and so again when the object is reused. Every provider that reports spills; it shapes no byte, but
+    stands in the key as the one above."""
     verbose: bool = False
     """Keep the assembler's resource report in `output` besides what it says on its own. It shapes no byte."""
     seconds: float | None = None
@@ -52,8 +56,10 @@ class Capabilities:
     """PTX to a relocatable object."""
     link: bool
     """Relocatable objects to an image."""
-    clones_functions: bool
+    clones_functions: bool = False
     """Relocatable kernels keep the registers of whole ones (FACTS: plain `-c` costs the call ABI's 24 registers)."""
+    link_ptx: bool = False
+    """Its link takes deferred PTX (`assemble/dptx.py`) beside objects."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,10 @@ class LinkInput:
     path: Path
     label: str
     """How messages name it: the kernel with its source, never a file of the store."""
+    kernel: str = ""
+    """Readable name of its kernel, where it is that of one: an error of this input alone then says it in the kernel's place."""
+    source: str = ""
+    """Where it comes from, for the same."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,8 @@ class Linked:
     seconds: float
     cpu: float = 0.0
     peak_kib: int = 0
+    resources: tuple[Resources, ...] = ()
+    """Of the kernels whose PTX this link assembled, sorted by symbol; those of objects are known from before."""
 
 
 class Provider(Protocol):

@@ -69,7 +69,8 @@ class Report:
 _INFO = re.compile(r"^ptxas info\s*: (.*)$")
 _ENTRY = re.compile(r"Compiling entry function '([^']+)' for '[^']+'")
 _PROPERTIES = re.compile(r"Function properties for '?([^']+?)'?$")
-_FRAME = re.compile(r"^\s+(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads$")
+# The libraries of ptxas say here too who speaks.
+_FRAME = re.compile(r"^(?:ptxas\s+\.)?\s+(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads$")
 _USED = re.compile(r"Used (\d+) registers\b")
 _TIME = re.compile(r"Compile time = ([\d.]+) ms")
 _MODULE = re.compile(r"(\d+) bytes gmem\b")

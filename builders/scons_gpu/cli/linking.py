@@ -10,8 +10,9 @@ from scons_gpu.assemble.key import is_twin, unit_key
 from scons_gpu.errors import DamagedError, RefusedError
 from scons_gpu.link import image
 from scons_gpu.link.bundled import Units, link_bundle
-from scons_gpu.link.ptx import PtxPart, merge_ptx
+from scons_gpu.link.ptx import merge_ptx
 from scons_gpu.link.twins import ANONYMOUS
+from scons_gpu.link.whole import assemble_whole, ptx_part
 from scons_gpu.split import digest
 from scons_gpu.store.store import Store
 from scons_gpu.toolchain.arch import parse
@@ -42,14 +43,19 @@ class Linker:
     output: str = field(default="", init=False)
     """What the linker said."""
 
-    def image(self, plan: Plan, *, as_ptx: bool = False) -> bytes:
-        """The image of one plan: machine code, or the module's PTX for a virtual architecture and where that is asked for."""
+    def image(self, plan: Plan, *, as_ptx: bool = False, whole: bool = False) -> bytes:
+        """The image of one plan: machine code, or the module's PTX for a virtual architecture and where that is asked for.
+
+        `whole`: assembled in one piece, as a plan of that link mode is anyway.
+        """
         store = Store([self.store])
         if not plan.units:
             msg = "there is nothing to link: no source of the module has a kernel"
             raise RefusedError(msg, module=plan.module, arch=plan.arch)
         if as_ptx or not parse(plan.arch)[0].real:
-            return merge_ptx([_ptx_part(part, _ptx(store, plan, part)) for part in plan.parts]).encode()
+            return merge_ptx([ptx_part(part, _ptx(store, plan, part).data) for part in plan.parts]).encode()
+        if whole or plan.link == "whole":
+            return self._whole(store, plan)
         provider = self._provider(["relocatable", "link"])
         objects = {part.digest: self._object(store, plan, part, provider, "rel") for part in plan.parts}
         linked = image.link_image(plan, objects, provider=provider, options=self.options)
@@ -72,6 +78,12 @@ class Linker:
             entries={part.kernels[0].symbol: ANONYMOUS for part in plan.units if is_twin(part, share=self.share_twins)},
         )
 
+    def _whole(self, store: Store, plan: Plan) -> bytes:
+        parts = {part.digest: _ptx(store, plan, part) for part in plan.parts}
+        made = assemble_whole(plan, parts, provider=self._provider(["compile"]), options=self.options)
+        self.output = made.output if made else ""
+        return made.data if made else b""
+
     def _provider(self, needs: Collection[Need]) -> Provider:
         return choose(self.tools, wanted=self.provider, needs=needs, facts=self.store / "tools").provider
 
@@ -84,10 +96,6 @@ class Linker:
 
 def _ptx(store: Store, plan: Plan, part: Part) -> Entry:
     return _there(store, plan, part, store.claim("ptx", part.digest, part.key, suffix=".ptx"))
-
-
-def _ptx_part(part: Part, entry: Entry) -> PtxPart:
-    return PtxPart(label=f"{part.readable} of {part.source}", text=entry.data.decode(), optional=part.role == "table")
 
 
 def _there(store: Store, plan: Plan, part: Part, path: Path) -> Entry:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from scons_gpu.inspect.compare import Report
     from scons_gpu.inspect.tables import Cell
     from scons_gpu.toolchain.arch import Target
+    from scons_gpu.toolchain.model import Tool
     from scons_gpu.toolchain.tools import Toolchain
 
 __all__ = ["COMMANDS"]
@@ -38,10 +39,10 @@ def doctor(ctx: click.Context, archs: tuple[str, ...], as_json: bool) -> None:
 
     place: Place = ctx.obj
     found = given.toolchain(place.store, keep=place.store.is_dir())
-    capabilities, log = _provider(found, place)
     targets = parse(list(archs)) if archs else ()
-    lowering = _lowering(found, targets, place)
-    report = examine.report(found, targets, capabilities=capabilities, choice=log, lowering=lowering)
+    provider = _provider(found, targets, place)
+    lowering = _lowering(found, targets, place, assembler=provider.get("assembler"))
+    report = examine.report(found, targets, **provider, lowering=lowering)
     if as_json:
         _print_json(report)
     else:
@@ -50,20 +51,28 @@ def doctor(ctx: click.Context, archs: tuple[str, ...], as_json: bool) -> None:
         ctx.exit(1)
 
 
-def _provider(found: Toolchain, place: Place) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What the assembler in use can do, and how it was chosen; for want of one, why not."""
+def _provider(found: Toolchain, targets: Sequence[Target], place: Place) -> dict[str, Any]:
+    """What makes and links images here, what it can do, and how it was chosen; for want of one, why not."""
     from dataclasses import asdict
 
     from scons_gpu.assemble.choose import choose
 
+    facts = place.store / "tools" if place.store.is_dir() else given.scratch()
     try:
-        choice = choose(found, needs=["compile"], facts=place.store / "tools" if place.store.is_dir() else given.scratch())
+        choice = choose(found, needs=["relocatable", "link"], targets=targets, facts=facts)
     except GpuError as error:
-        return {}, tuple(str(error).splitlines())
-    return asdict(choice.provider.capabilities), choice.log
+        return {"choice": tuple(str(error).splitlines())}
+    if choice.making is None:
+        return {"choice": choice.log}
+    return {
+        "capabilities": asdict(choice.provider.capabilities),
+        "choice": choice.log,
+        "assembler": choice.making.compiler,
+        "linker": choice.making.linker,
+    }
 
 
-def _lowering(found: Toolchain, targets: Sequence[Target], place: Place) -> list[dict[str, Any]]:
+def _lowering(found: Toolchain, targets: Sequence[Target], place: Place, *, assembler: Tool | None) -> list[dict[str, Any]]:
     """What `auto` comes to for these architectures, or for all that can be built for; what cannot be is told elsewhere."""
     from scons_gpu.lower.choose import choose
     from scons_gpu.toolchain.arch import parse
@@ -74,7 +83,7 @@ def _lowering(found: Toolchain, targets: Sequence[Target], place: Place) -> list
     lines = []
     for target in targets or (parse(f"sm_{number}")[0] for number in numbers):
         with contextlib.suppress(GpuError):
-            chosen = choose(found, target=target, facts=facts)
+            chosen = choose(found, target=target, assembler=assembler or found.ptxas, facts=facts)
             lines.append({"arch": target.name, "by": chosen.by, "ptx": f"{chosen.ptx // 10}.{chosen.ptx % 10}", "why": chosen.why})
     return lines
 

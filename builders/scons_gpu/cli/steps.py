@@ -36,7 +36,7 @@ _existing = click.Path(exists=True, dir_okay=False)
 @click.option("--debug", is_flag=True, help="Keep debug information.")
 @click.pass_obj
 def source(place: Place, /, *, path: str, arch: str, output: str, **options: Any) -> None:  # noqa: ANN401 - the front end's options
-    """A source (.cu, .ll, .bc) becomes LLVM IR for one architecture."""
+    """A source becomes what is split: LLVM IR (of .cu, .ll, .bc) or PTX (of .ptx), for one architecture."""
     wanted = given.target(arch)
     if not path.endswith(".cu"):
         with _worker() as run:
@@ -65,9 +65,12 @@ def source(place: Place, /, *, path: str, arch: str, output: str, **options: Any
 @given.output
 @click.option("--form", type=click.Choice(["apart", "closed"]), default="apart", show_default=True, help="closed: every unit a program.")
 @click.option("--source", help="What messages call the source; IR by default.", metavar="NAME")
+@click.option("--lineinfo", is_flag=True, help="Keep the line information of PTX.")
 @click.pass_obj
-def split(place: Place, /, *, path: str, arch: str, output: str, form: str, source: str | None) -> None:  # noqa: PLR0913 - an option each
-    """IR becomes an index; the units' slices go to the store."""
+def split(  # noqa: PLR0913 - an option each
+    place: Place, /, *, path: str, arch: str, output: str, form: str, source: str | None, lineinfo: bool
+) -> None:
+    """IR or PTX becomes an index; the units' slices go to the store."""
     wanted = given.target(arch)
     with _worker() as run:
         answer = run(
@@ -78,6 +81,7 @@ def split(place: Place, /, *, path: str, arch: str, output: str, form: str, sour
             form=form,
             roots=[str(place.store)],
             output=_absolute(output),
+            lines=lineinfo,
         )
     given.say(answer["output"])
 
@@ -87,7 +91,7 @@ def split(place: Place, /, *, path: str, arch: str, output: str, form: str, sour
 @given.arch()
 @given.output
 @click.option("--module", default="", help="The module's name; that of the plan's folder by default.")
-@click.option("--link", type=click.Choice(["image", "bundle"]), default="image", show_default=True, help="Link mode.")
+@click.option("--link", type=click.Choice(["image", "bundle", "whole"]), default="image", show_default=True, help="Link mode.")
 @given.lowering
 @click.pass_obj
 def plan(  # noqa: PLR0913 - an option each
@@ -177,6 +181,7 @@ def lower(
 @given.output
 @click.option("--whole", is_flag=True, help="A program of its own, not a relocatable object.")
 @click.option("--anonymous", is_flag=True, help="Take out the kernel's own name first, as kernels of one body share an object.")
+@click.option("--defer", "defer", is_flag=True, help="Nothing is assembled: the PTX becomes a file that a link takes and finishes.")
 @click.option("--verbose", is_flag=True, help="Show the assembler's report of resources.")
 @given.assembling
 @click.pass_obj
@@ -189,6 +194,7 @@ def assemble(  # noqa: PLR0913 - an option each
     output: str,
     whole: bool,
     anonymous: bool,
+    defer: bool,
     provider: str,
     **options: Any,  # noqa: ANN401 - how to assemble
 ) -> None:
@@ -206,7 +212,9 @@ def assemble(  # noqa: PLR0913 - an option each
         ptx = twins.anonymous(ptx)
     wanted = given.target(arch) if arch else _target_of(ptx, path)
     need: Need = "compile" if whole else "relocatable"
-    chosen = choose(given.toolchain(place.store), wanted=provider, needs=[need], facts=place.store / "tools").provider
+    needs: list[Need] = [need, "link"] if defer else [need]
+    found = given.toolchain(place.store)
+    chosen = choose(found, wanted=provider, needs=needs, facts=place.store / "tools", targets=[wanted], always_defer=defer).provider
     work = chosen.compile if whole else chosen.compile_relocatable
     try:
         made = work(ptx, target=wanted, options=given.assemble_options(**options))
@@ -220,6 +228,7 @@ def assemble(  # noqa: PLR0913 - an option each
 @click.argument("plans", metavar="PLAN...", nargs=-1, required=True, type=_existing)
 @given.output
 @click.option("--as-ptx", is_flag=True, help="The module's PTX, for a real architecture too.")
+@click.option("--whole", is_flag=True, help="Assembled in one piece; what a plan of GPU_LINK=whole says by itself.")
 @click.option("--share-twins", is_flag=True, help="The bundle's kernels of one body share an object.")
 @given.assembling
 @click.pass_obj
@@ -230,6 +239,7 @@ def link(  # noqa: PLR0913 - an option each
     plans: tuple[str, ...],
     output: str,
     as_ptx: bool,
+    whole: bool,
     share_twins: bool,
     provider: str,
     **options: Any,  # noqa: ANN401 - how the objects were assembled
@@ -245,7 +255,7 @@ def link(  # noqa: PLR0913 - an option each
     read = [from_text(given.read(path), path=path) for path in plans]
     found, wanted = given.toolchain(place.store), given.assemble_options(**options)
     linker = Linker(store=place.store, tools=found, provider=provider, options=wanted, share_twins=share_twins)
-    data = linker.bundle(read, Path(output)) if read[0].link == "bundle" else linker.image(_only(read), as_ptx=as_ptx)
+    data = linker.bundle(read, Path(output)) if read[0].link == "bundle" else linker.image(_only(read), as_ptx=as_ptx, whole=whole)
     write_atomic(Path(output).absolute(), data)
     given.say(linker.output)
 
@@ -303,7 +313,7 @@ def _only(plans: list[Any]) -> Any:  # noqa: ANN401 - a plan
 
 
 def _target_of(ptx: str, path: str) -> Target:
-    from scons_gpu.link.ptx_reader import target_named
+    from scons_gpu.source.ptx_reader import target_named
 
     named = target_named(ptx)
     if not named:

@@ -28,7 +28,7 @@ __all__ = ["arch", "as_json", "assemble_options", "assembling", "lower_options",
 F = TypeVar("F", bound="Callable[..., Any]")
 
 _lowerings = click.Choice(["auto", "llvm", "nvvm"])
-_providers = click.Choice(["auto", "ptxas"])
+_providers = click.STRING
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 output = click.option("-o", "--output", required=True, type=click.Path(dir_okay=False), help="The file to write.", metavar="FILE")
 
@@ -56,6 +56,7 @@ def assembling(command: F) -> F:
     command = click.option("--flag", "flags", multiple=True, help="A further option for the assembler.", metavar="FLAG")(command)
     command = click.option("--provider", type=_providers, default="auto", show_default=True, help="Which assembler.")(command)
     command = click.option("--fail-on-spill", is_flag=True, help="A kernel that spills registers is an error.")(command)
+    command = click.option("--warn-on-spill", is_flag=True, help="Tell of kernels that spill registers.")(command)
     command = click.option("--maxrregcount", type=int, help="Upper limit of registers per thread.", metavar="N")(command)
     command = click.option("--lineinfo", is_flag=True, help="Make line tables.")(command)
     command = click.option("--debug", is_flag=True, help="Make debug information.")(command)
@@ -105,7 +106,7 @@ def lower_options(
     from scons_gpu.lower.choose import choose
     from scons_gpu.lower.options import LowerOptions
 
-    chosen = choose(tools, wanted=by, target=wanted, facts=store / "tools")
+    chosen = choose(tools, wanted=by, target=wanted, assembler=tools.ptxas, facts=store / "tools")
     return LowerOptions(ptx=ptx or chosen.ptx, by=chosen.by, **options)
 
 

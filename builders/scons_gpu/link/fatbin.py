@@ -1,8 +1,8 @@
 """A module's images, one per architecture, become its fatbin.
 
 NVIDIA's `fatbinary` is called as nvcc calls it, but for one thing: every image gets a fixed name in a folder of its own, because the tool
-cannot read a path with a comma. The container keeps no name, so paths leave no trace. Its defaults are kept (13.5): machine code as it
-is, PTX without comments and compressed with LZ4, which every driver since CUDA 7 unpacks; other modes need a driver as new as the tool.
+cannot read a path with a comma. The container keeps no name, so paths leave no trace. Its defaults are kept: machine code as it is, PTX
+without comments and compressed, by 13.5 with Zstandard, which a driver that reads PTX of that release unpacks.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from scons_gpu.assemble import cubin
 from scons_gpu.assemble.failures import classify, silent
-from scons_gpu.errors import LinkError
-from scons_gpu.link.ptx_reader import target_named
+from scons_gpu.errors import LinkError, ToolMissingError
+from scons_gpu.link.fatbin_ptx import pack_ptx
+from scons_gpu.source.ptx_reader import target_named
 from scons_gpu.toolchain.arch import Target, parse
 from scons_gpu.toolchain.process import private_folder, run
 
@@ -28,15 +29,18 @@ __all__ = ["pack", "target_of"]
 _OUTPUT = "out.fatbin"
 
 
-def pack(images: Sequence[tuple[Target, Path]], *, fatbinary: Tool) -> bytes:
+def pack(images: Sequence[tuple[Target, Path]], *, fatbinary: Tool | None) -> bytes:
     """The fatbin of `images`, whatever their order. An image is machine code, or PTX that the driver finishes when it loads.
 
-    A virtual architecture's image is PTX; a real one's may be. Raises LinkError for images that cannot be right, else a ToolError.
+    A virtual architecture's image is PTX; a real one's may be. Without `fatbinary` PTX alone can be packed.
+    Raises LinkError for images that cannot be right, else a ToolError.
     """
     entries = sorted(_entries(images))
     if not entries:
         msg = "nothing to pack: a fatbin needs at least one image"
         raise LinkError(msg)
+    if fatbinary is None:
+        return _without_tool(entries)
     with private_folder() as folder:
         options = ["-64", f"--create={_OUTPUT}"]
         for place, (kind, arch, data) in enumerate(entries):
@@ -50,6 +54,14 @@ def pack(images: Sequence[tuple[Target, Path]], *, fatbinary: Tool) -> bytes:
     if not data:
         raise silent(tool="fatbinary", arch="", output=output)
     return data
+
+
+def _without_tool(entries: Sequence[tuple[str, str, bytes]]) -> bytes:
+    code = [arch for kind, arch, _ in entries if kind != "ptx"]
+    if code:
+        msg = f"fatbinary was not found, and without it the image for sm_{code[0]} cannot be packed"
+        raise ToolMissingError(msg, hint="pip install 'scons-gpu[toolkit]' brings it; GPU_CUDA_PATH names a CUDA toolkit")
+    return pack_ptx((arch, data.decode()) for _, arch, data in entries)
 
 
 def target_of(path: Path) -> Target:

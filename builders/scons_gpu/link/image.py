@@ -7,10 +7,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from scons_gpu.assemble import cubin
 from scons_gpu.assemble.provider import LinkInput
 from scons_gpu.errors import DamagedError, GpuError, LinkError, RefusedError
 from scons_gpu.link import elf
+from scons_gpu.link.contents import Contents, contents
 from scons_gpu.plan.plan import refusal
 from scons_gpu.toolchain.arch import Target
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from scons_gpu.assemble.provider import AssembleOptions, Linked, Provider
     from scons_gpu.plan.model import Part, Plan
-    from scons_gpu.store.record import Entry
+    from scons_gpu.store.record import Entry, Resources
 
 __all__ = ["Image", "check_image", "link_image", "spelled", "too_much_shared"]
 
@@ -40,6 +40,8 @@ class Image:
     """What the linker said."""
     used: tuple[str, ...]
     """Digests of the parts that are in it, in link order: tables that nothing asked for are not."""
+    resources: tuple[Resources, ...] = ()
+    """Of the kernels that the link assembled from PTX."""
     seconds: float = field(default=0.0, compare=False)
     cpu: float = field(default=0.0, compare=False)
     peak_kib: int = field(default=0, compare=False)
@@ -49,7 +51,7 @@ class Image:
 class _Object:
     part: Part
     path: Path
-    read: elf.Cubin
+    read: Contents
 
 
 def spelled(symbol: str) -> str:
@@ -76,32 +78,39 @@ def link_image(plan: Plan, objects: Mapping[str, Entry | None], *, provider: Pro
         data=linked.data,
         output=linked.output,
         used=tuple(each.part.digest for each in taken),
+        resources=linked.resources,
         seconds=linked.seconds,
         cpu=linked.cpu,
         peak_kib=linked.peak_kib,
     )
 
 
-def check_image(plan: Plan, data: bytes) -> None:
-    """Raises LinkError, with what lacks and its source, unless the image holds every kernel and state variable of its plan, each once."""
+def check_image(plan: Plan, data: bytes, *, by: str = "linker") -> None:
+    """Raises LinkError, with what lacks and its source, unless the image holds every kernel and state variable of its plan, each once.
+
+    `by` is what made it.
+    """
     read = elf.read(data, path=f"image of {plan.module}", resources=False)
     kernels = Counter(symbol.name for symbol in read.symbols if symbol.kind == "kernel" and symbol.defined)
     variables = Counter(symbol.name for symbol in read.variables)
     for kernel in plan.kernels:
-        _once(kernels, kernel.symbol, "kernel", kernel.readable, kernel.source)
+        _once(kernels, kernel.symbol, f"kernel {kernel.readable}", kernel.source, by=by)
     for state in plan.state:
-        _once(variables, state.symbol, "variable", state.symbol, state.source)
+        _once(variables, state.symbol, f"variable {state.symbol}", state.source, by=by)
     if extra := sorted(set(kernels) - {spelled(kernel.symbol) for kernel in plan.kernels} - {kernel.symbol for kernel in plan.kernels}):
-        msg = f"the linked image holds kernel {extra[0]}, which is none of the module's"
+        msg = f"the {_MADE[by]} image holds kernel {extra[0]}, which is none of the module's"
         raise LinkError(msg)
 
 
-def _once(counts: Counter[str], symbol: str, what: str, readable: str, source: str) -> None:
+_MADE = {"linker": "linked", "assembler": "assembled"}
+
+
+def _once(counts: Counter[str], symbol: str, what: str, source: str, *, by: str) -> None:
     count = counts[symbol] + (counts[spelled(symbol)] if spelled(symbol) != symbol else 0)
     if count != 1:
         said = "lacks" if count == 0 else f"holds {count} times"
-        msg = f"the linked image {said} {what} {readable}"
-        raise LinkError(msg, source=source, hint="the linker dropped or doubled an input; scons-gpu doctor shows which linker it is")
+        msg = f"the {_MADE[by]} image {said} {what}"
+        raise LinkError(msg, source=source, hint=f"the {by} dropped or doubled it; scons-gpu doctor shows which {by} it is")
 
 
 def _object(plan: Plan, part: Part, objects: Mapping[str, Entry | None]) -> _Object:
@@ -114,33 +123,22 @@ def _object(plan: Plan, part: Part, objects: Mapping[str, Entry | None]) -> _Obj
         if entry is None:
             msg = f"{_subject(part)} is missing or damaged"
             raise DamagedError(msg, hint="build again: it is made anew")
-        read = elf.read(entry.data, path=_subject(part), resources=False)
-        _check_arch(part, entry.data, target=Target(plan.arch, real=True))
-        _check_object(part, read)
+        read = contents(entry.data, target=Target(plan.arch, real=True), name=_subject(part))
+        if read.wrong:
+            raise LinkError(read.wrong)
+        _check_names(part, read)
         _check_shared(part, read)
     except GpuError as error:
         raise error.at(kernel=kernel, source=part.source) from None
     return _Object(part=part, path=entry.path, read=read)
 
 
-def _check_arch(part: Part, data: bytes, *, target: Target) -> None:
-    head = cubin.head(data)
-    if isinstance(head, str) or head.arch == target.name or (not head.arch and head.number == target.number):
-        return
-    msg = f"{_subject(part)} is made for {head.arch or f'sm_{head.number}'}"
-    raise LinkError(msg)
-
-
-def _check_object(part: Part, read: elf.Cubin) -> None:
-    if not read.relocatable:
-        msg = f"{_subject(part)} is a whole program, not relocatable: the linker would drop it in silence"
-        raise LinkError(msg)
-    kernels = {symbol.name for symbol in read.symbols if symbol.kind == "kernel" and symbol.defined}
-    wanted = {kernel.symbol for kernel in part.kernels}
-    variables = {symbol.name for symbol in read.variables}
-    lacks = sorted(wanted - kernels) or [name for name in part.defines if name not in variables and spelled(name) not in variables]
-    if lacks or kernels - wanted:
-        msg = f"{_subject(part)} is that of something else: it {'lacks ' + lacks[0] if lacks else 'holds ' + min(kernels - wanted)}"
+def _check_names(part: Part, read: Contents) -> None:
+    wanted = {name for kernel in part.kernels for name in (kernel.symbol, spelled(kernel.symbol))}
+    lacks = sorted(kernel.symbol for kernel in part.kernels if not read.kernels & {kernel.symbol, spelled(kernel.symbol)})
+    lacks += [name for name in part.defines if not read.variables & {name, spelled(name)}]
+    if lacks or read.kernels - wanted:
+        msg = f"{_subject(part)} is that of something else: it {'lacks ' + lacks[0] if lacks else 'holds ' + min(read.kernels - wanted)}"
         raise LinkError(msg, hint="remove it from the store; the next build makes it anew")
 
 
@@ -151,9 +149,9 @@ def too_much_shared(total: int) -> str:
     return f"its {total} bytes of __shared__ variables are more than the {_STATIC_SHARED} that a kernel can have"
 
 
-def _check_shared(part: Part, read: elf.Cubin) -> None:
+def _check_shared(part: Part, read: Contents) -> None:
     """What one kernel's object defines of shared memory is what the kernel takes. Of several, the linker knows who takes what."""
-    sizes = [(-symbol.bytes, symbol.name) for symbol in read.symbols if symbol.space == "shared" and symbol.defined]
+    sizes = [(-size, name) for size, name in read.shared]
     total = -sum(size for size, _ in sizes)
     wrong = too_much_shared(total)
     if not wrong or len(part.kernels) != 1:
@@ -188,7 +186,7 @@ def _taken(plan: Plan, load: Callable[[Part], _Object]) -> list[_Object]:
 
 
 def _linked(plan: Plan, taken: Sequence[_Object], *, provider: Provider, options: AssembleOptions) -> Linked:
-    inputs = [LinkInput(path=each.path, label=f"{_named(each.part)} of {plan.module}/{each.part.source}") for each in taken]
+    inputs = [_input(plan, each) for each in taken]
     try:
         return provider.link(inputs, target=Target(plan.arch, real=True), options=options)
     except GpuError as error:
@@ -198,6 +196,12 @@ def _linked(plan: Plan, taken: Sequence[_Object], *, provider: Provider, options
         msg = "its constants do not fit into the 64 KiB of an image"
         hint = "move the largest into __device__ memory, or into another module"
         raise RefusedError(msg, output=f"{error.output.rstrip()}\n{largest}", hint=hint) from None
+
+
+def _input(plan: Plan, each: _Object) -> LinkInput:
+    part = each.part
+    kernel = part.kernels[0].readable if part.kernels else ""
+    return LinkInput(path=each.path, label=f"{_named(part)} of {plan.module}/{part.source}", kernel=kernel, source=part.source)
 
 
 def _attributed(error: GpuError, taken: Iterable[_Object]) -> GpuError:
@@ -210,7 +214,5 @@ def _attributed(error: GpuError, taken: Iterable[_Object]) -> GpuError:
 
 
 def _largest(taken: Iterable[_Object]) -> str:
-    sizes = [
-        (-symbol.bytes, symbol.name, each.part.source) for each in taken for symbol in each.read.variables if symbol.space == "constant"
-    ]
+    sizes = [(-size, name, each.part.source) for each in taken for size, name in each.read.constants]
     return "\n".join(f"{-size:8d} bytes  {name} of {source}" for size, name, source in sorted(sizes)[:_SHOWN])

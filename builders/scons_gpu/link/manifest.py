@@ -324,7 +324,7 @@ def _build(kernel: PlannedKernel, part: Part, built: BuiltArch, found: Mapping[s
     path = built.objects.get(part.digest)
     return Build(
         unit=part.digest,
-        lowered_by=dict(part.key).get("lowered-by"),
+        lowered_by=None if part.language == "ptx" else dict(part.key).get("lowered-by"),
         object=object_name(path) if path and path.suffix == ".cubin" else None,
         entry=entry,
         registers=taken.registers if taken else None,

@@ -1,7 +1,8 @@
 """Several parts' PTX becomes one PTX module: for `compute_XX`, for `whole` links, and where the driver finishes.
 
-Text inside function bodies stays as it is, but for names that only one part knows (they get a suffix made from that part's content, so
-that adding another part changes nothing here) and for the file numbers of `.loc`.
+Text inside function bodies stays as it is, but for names that only one part knows and for the file numbers of `.loc`. Such a name gets a
+suffix made from what it names, with all that this uses: adding another part changes nothing here, and what several parts have alike (a
+function that two kernels call) stands once, as it does in a module that was never divided.
 """
 
 from __future__ import annotations
@@ -14,26 +15,23 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from scons_gpu.errors import LinkError, MissingSymbolError
-from scons_gpu.link.ptx_reader import SKIP, Header, Module, Statement, plain, read
+from scons_gpu.source.ptx_reader import LOC, NAME, SKIP, Header, Module, Statement, plain, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["PtxPart", "merge_ptx"]
+__all__ = ["MergedPtx", "PtxPart", "merge", "merge_ptx"]
 
-# Every branch of the patterns that go over all text starts with a letter of its own: only then does `re` look for first letters, which
-# is five times as fast.
-_LOC = (
-    r"\.loc(?P<gap>\s+)(?P<file>\d+)(?P<line>\s+\d+\s+\d+)"
-    r"(?:(?:\s*,\s*function_name\s+[\w$]+(?:\s*\+\s*\d+)?)?\s*,\s*inlined_at(?:\s+\d+){3})?"
-)
+_PLAIN = re.compile(r"sm_\d+")
 _WORD = re.compile(r"[\w$.%]")
 _ARRAY = re.compile(r"\.extern\s+\.shared\s+(?P<modifiers>.*?)(?P<type>\.[a-z]+\d+)\s+[\w$]+\s*(?P<sizes>(?:\[\d*\]\s*)*);")
 _ALIGN = re.compile(r"\.align\s+(\d+)")
 _VECTOR = re.compile(r"\.v([248])\b")
 # A parameter's own name says nothing: `(.param .b64 vprintf_param_0)` and `(.param .b64 fmt)` are one.
 _PARAMETER = re.compile(r"(?<=\s)[A-Za-z_$%][\w$]*(?=\s*(?:\[\d+\]\s*)?[,)])")
+_TIGHT = re.compile(r"\s*([(),;])\s*")
 # LLVM numbers these through a whole module, so equal functions of two parts differ in them.
+_LOCAL = re.compile(NAME)
 _NUMBERED = re.compile(r"(\$L__[A-Za-z_]+|prototype_|__local_depot)\d+(?:_\d+)?")
 
 
@@ -46,6 +44,19 @@ class PtxPart:
     text: str
     optional: bool = False
     """A table: it stays only where a part that stays uses a variable of it."""
+
+
+@dataclass(frozen=True)
+class MergedPtx:
+    """The merged module, and which part each of its lines comes from."""
+
+    text: str
+    starts: tuple[tuple[int, str], ...]
+    """(number of its first line, label), in the order in which the parts stand."""
+
+    def label_at(self, line: int) -> str:
+        """The label of the part that a line comes from, counted from 1; empty for a line of the head."""
+        return next((label for start, label in reversed(self.starts) if start <= line), "")
 
 
 @dataclass(frozen=True)
@@ -65,6 +76,11 @@ class _Definition:
 
 
 def merge_ptx(parts: Sequence[PtxPart], *, warn: Callable[[str], None] | None = None) -> str:
+    """The text of what `merge` gives."""
+    return merge(parts, warn=warn).text
+
+
+def merge(parts: Sequence[PtxPart], *, warn: Callable[[str], None] | None = None) -> MergedPtx:
     """One PTX module that defines what all `parts` define.
 
     Debug sections (DWARF) do not merge: with `warn` they are left out, and it is told; without it they are refused. Line tables merge.
@@ -80,32 +96,52 @@ def merge_ptx(parts: Sequence[PtxPart], *, warn: Callable[[str], None] | None = 
     definitions = _definitions(found)  # again: an equal weak one may have stood in what went
     _check_defined(found, definitions)
     if len(found) == 1:
-        return found[0].text  # nothing to merge, so its debug information is whole
+        return MergedPtx(found[0].text, ((1, found[0].label),))  # nothing to merge, so its debug information is whole
     if _drop_debug(found, warn):
         header = dataclasses.replace(header, target=tuple(option for option in header.target if option != "debug"))
-    merged = _Merged(definitions=definitions, shared=_shared(found))
-    body = [text for part in _ordered(found, definitions) for text in merged.part(part)]
-    return "\n".join([*_head(header), *body, *(f"\t.file\t{index} {name}" for name, index in merged.files.items()), ""])
+    found = _ordered(found, definitions)
+    merged = _Merged(definitions=_definitions(found), shared=_shared(found))  # of equal ones, that which now comes first
+    lines, starts = _head(header), []
+    for part in found:
+        starts.append((len(lines) + 1, part.label))
+        lines += [line for text in merged.part(part) for line in text.split("\n")]
+    files = [f"\t.file\t{index} {name}" for name, index in merged.files.items()]
+    return MergedPtx("\n".join([*lines, *files, ""]), tuple(starts))
 
 
 def _read(part: PtxPart, module: Module) -> _Read:
-    suffix = "__" + xxhash.xxh3_64_hexdigest(part.text.encode())
-    names = {
-        name: name + suffix
-        for statement in module.statements
-        if statement.kind in {"function", "prototype", "variable"} and not statement.linkage
-        for name in statement.names
-    }
-    return _Read(label=part.label, text=part.text, optional=part.optional, module=module, locals=names)
+    return _Read(label=part.label, text=part.text, optional=part.optional, module=module, locals=_locals(module))
+
+
+def _locals(module: Module) -> dict[str, str]:
+    """Names that only this module knows → the names that their content gives them."""
+    texts: dict[str, str] = {}
+    for statement in module.statements:
+        if statement.kind in {"function", "prototype", "variable"} and not statement.linkage:
+            for name in statement.names:
+                texts[name] = f"{texts.get(name, '')}{_comparable(statement)}\n"
+    uses = {name: {word for word in _LOCAL.findall(text) if word in texts} for name, text in texts.items()}
+    files = str(module.files) if module.files else ""  # what the numbers of `.loc` mean
+    contents = {name: repr((name, files, [(each, texts[each]) for each in sorted(_reached(name, uses))])) for name in texts}
+    return {name: f"{name}__{xxhash.xxh3_64_hexdigest(content.encode())}" for name, content in contents.items()}
+
+
+def _reached(name: str, uses: Mapping[str, set[str]]) -> set[str]:
+    found, waiting = {name}, [name]
+    while waiting:
+        more = uses[waiting.pop()] - found
+        found |= more
+        waiting += more
+    return found
 
 
 def _agreed(found: Sequence[_Read]) -> Header:
-    """The header that all parts have."""
+    """The header that suits all parts: newer PTX and later plain architectures take what was written for older ones."""
     first = found[0]
     for part in found[1:]:
-        for name in ("version", "target", "address_size"):
+        for name in ("target", "address_size"):
             one, other = getattr(first.module.header, name), getattr(part.module.header, name)
-            if one != other:
+            if one != other and not (name == "target" and _both_plain(one, other)):
                 one, other = (", ".join(value) if isinstance(value, tuple) else value for value in (one, other))
                 msg = f"parts of one link differ in .{name}: {first.label} has {one}, {part.label} has {other}"
                 raise LinkError(msg, hint="they were made with different options or architectures; build them again together")
@@ -114,7 +150,15 @@ def _agreed(found: Sequence[_Read]) -> Header:
         one, other = (next(label for label, value in pragmas.items() if value == wanted) for wanted in sorted(set(pragmas.values()))[:2])
         msg = f"parts of one link differ in their module-wide .pragma: {one} and {other}"
         raise LinkError(msg)
-    return first.module.header
+    headers = [part.module.header for part in found]
+    newest = max((header.version for header in headers), key=lambda version: [int(number) for number in version.split(".")])
+    latest = max((header.target for header in headers), key=lambda target: int(re.sub(r"\D", "", target[0])))
+    return dataclasses.replace(first.module.header, version=newest, target=latest)
+
+
+def _both_plain(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether two targets differ in nothing but how late a GPU they name, and what is written for one runs on the later."""
+    return one[1:] == other[1:] and all(_PLAIN.fullmatch(target[0]) for target in (one, other))
 
 
 def _pragmas(part: _Read) -> str:
@@ -126,7 +170,7 @@ def _head(header: Header) -> list[str]:
 
 
 def _definitions(found: Iterable[_Read]) -> dict[str, _Definition]:
-    """Name in the merged module → who defines it. An alias defines its name; of equal weak definitions the first counts."""
+    """Name in the merged module → who defines it. An alias defines its name; of equal weak or local definitions the first counts."""
     result: dict[str, _Definition] = {}
     for part in found:
         for statement in part.module.statements:
@@ -136,7 +180,7 @@ def _definitions(found: Iterable[_Read]) -> dict[str, _Definition]:
             for name in defines:
                 ours = _Definition(part=part, statement=statement)
                 theirs = result.setdefault(part.locals.get(name, name), ours)
-                if theirs is not ours and theirs.part is not part:
+                if theirs is not ours and theirs.part is not part and name not in part.locals:
                     _check_equal(name, theirs, ours)
     return result
 
@@ -302,7 +346,7 @@ class _Merged:
         if not declares:
             return True
         name = statement.kind + part.locals.get(statement.names[0], statement.names[0]) if statement.names else text
-        new = _Declared(label=part.label, shape=_PARAMETER.sub("_", plain(text)))
+        new = _Declared(label=part.label, shape=_TIGHT.sub(r"\1", _PARAMETER.sub("_", plain(text))))
         old = self.declared.setdefault(name, new)
         if old.shape != new.shape:
             msg = f"{statement.names[0]} is declared differently by {old.label} and {new.label}"
@@ -323,7 +367,7 @@ class _Rewriter:
         self._names = part.locals
         self._numbers = numbers
         self._label = part.label
-        self._pattern = re.compile("|".join([SKIP, _LOC, *(re.escape(name) + r"(?![\w$])" for name in part.locals)]), re.DOTALL)
+        self._pattern = re.compile("|".join([SKIP, LOC, *(re.escape(name) + r"(?![\w$])" for name in part.locals)]), re.DOTALL)
 
     def __call__(self, text: str) -> str:
         """`text` rewritten. The inlined-at tails of `.loc` go, since they point into debug sections."""

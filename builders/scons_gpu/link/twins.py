@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from scons_gpu.link import ptx_reader
+from scons_gpu.source import ptx_reader
 
 __all__ = ["ANONYMOUS", "anonymous"]
 

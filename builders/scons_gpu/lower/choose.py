@@ -60,7 +60,7 @@ class Lowering:
     """For `scons-gpu doctor`; the same words for all architectures of which it holds."""
 
 
-def choose(toolchain: Toolchain, *, wanted: str = "auto", target: Target, facts: Path) -> Lowering:
+def choose(toolchain: Toolchain, *, wanted: str = "auto", target: Target, assembler: Tool | None, facts: Path) -> Lowering:
     """What lowers for `target`. The first question about a library starts one process, whose answer is kept in the folder `facts`.
 
     Raises UsageError where `wanted` is "nvvm" and the library does not read our IR for this architecture, or writes PTX that is too new
@@ -73,17 +73,17 @@ def choose(toolchain: Toolchain, *, wanted: str = "auto", target: Target, facts:
             msg, output=toolchain.where("nvvm"), hint="pip install 'scons-gpu[toolkit]' brings it; GPU_LOWER=auto does without"
         )
     found = reads(tool, facts=facts) if tool else None
-    return decide(wanted, target=target, llvm=toolchain.llvm, ptxas=toolchain.ptxas, nvvm=tool, found=found)
+    return decide(wanted, target=target, llvm=toolchain.llvm, assembler=assembler, nvvm=tool, found=found)
 
 
 def decide(  # noqa: PLR0913 - one keyword for each thing that decides
-    wanted: str, *, target: Target, llvm: str, ptxas: Tool | None, nvvm: Tool | None, found: Reads | None
+    wanted: str, *, target: Target, llvm: str, assembler: Tool | None, nvvm: Tool | None, found: Reads | None
 ) -> Lowering:
     """The decision itself: see `choose`. `found` is what the library `nvvm` reads; both are None where there is none."""
-    ptx = ptx_version(target, llvm=llvm, ptxas=ptxas)  # also where libNVVM lowers: what nobody knows is told in one way
+    ptx = ptx_version(target, llvm=llvm, assembler=assembler)  # also where libNVVM lowers: what nobody knows is told in one way
     if nvvm is None or found is None:
         return Lowering(by="llvm", ptx=ptx, why="asked for" if wanted == "llvm" else "libNVVM was not found")
-    trouble = _trouble(target, llvm=llvm, ptxas=ptxas, found=found)
+    trouble = _trouble(target, llvm=llvm, assembler=assembler, found=found)
     if not trouble:
         return Lowering(by="nvvm", ptx=found.ptx, why=f"libNVVM {nvvm.version} reads our IR, that of LLVM {_major(llvm)}")
     if wanted == "nvvm":
@@ -92,7 +92,7 @@ def decide(  # noqa: PLR0913 - one keyword for each thing that decides
     return Lowering(by="llvm", ptx=ptx, why=f"libNVVM {nvvm.version}: {trouble}")
 
 
-def _trouble(target: Target, *, llvm: str, ptxas: Tool | None, found: Reads) -> str:
+def _trouble(target: Target, *, llvm: str, assembler: Tool | None, found: Reads) -> str:
     dialect = dict(found.dialects).get(target.cpu.removeprefix("sm_"))
     if found.dialects and dialect is None:
         return "it does not know this architecture"
@@ -100,8 +100,8 @@ def _trouble(target: Target, *, llvm: str, ptxas: Tool | None, found: Reads) -> 
         return f"for this architecture it reads the IR of LLVM {dialect}, and ours is of LLVM {_major(llvm)}"
     if found.trouble or dialect is None:
         return found.trouble or "it does not tell what it reads"
-    if ptxas is not None and found.ptx > newest_ptx(ptxas):
-        return f"it writes PTX {_dotted(found.ptx)}, and ptxas {ptxas.version} reads up to {_dotted(newest_ptx(ptxas))}"
+    if assembler is not None and found.ptx > newest_ptx(assembler):
+        return f"it writes PTX {_dotted(found.ptx)}, and {assembler.name} {assembler.version} reads up to {_dotted(newest_ptx(assembler))}"
     return ""
 
 

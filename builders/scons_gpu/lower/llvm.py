@@ -59,11 +59,13 @@ def lower(  # noqa: PLR0913 - one keyword per input
     renames: Mapping[str, str] | None = None,
     searched: str = "",
     cache: str = "",
+    as_ir: bool = False,
 ) -> Ptx:
     """PTX of one slice. LLVM may end the process instead of returning: run this in a worker.
 
     `libdevice` is the path of the bitcode file, "" if none was found; `searched` says then where it was looked for. `renames` maps
-    symbols of the slice to their names in the image; one that does not occur is passed over. `cache`: see `libdevice.load`.
+    symbols of the slice to their names in the image; one that does not occur is passed over. `cache`: see `libdevice.load`. `as_ir` ends
+    before the last step, and gives the optimised IR as the text.
     Raises SourceError for text that does not read or verify, MissingSymbolError for what libdevice lacks.
     """
     machine = _machine(target.cpu, options.ptx, options.opt)
@@ -79,7 +81,7 @@ def lower(  # noqa: PLR0913 - one keyword per input
         cache=cache,
     ) as module:
         _optimise(module, machine, options.opt)
-        return Ptx(_emit(module, machine))
+        return Ptx(str(module) if as_ir else _emit(module, machine))
 
 
 @lru_cache(maxsize=1)

@@ -11,7 +11,7 @@ from scons_gpu.store.lines import to_lines
 
 __all__ = ["FORMAT", "Part", "Plan", "PlannedCandidate", "PlannedKernel", "PlannedProblem", "PlannedState", "from_text", "to_text"]
 
-FORMAT = "scons-gpu/plan/2"
+FORMAT = "scons-gpu/plan/3"
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,8 @@ class Part:
     uses: tuple[str, ...] = ()
     """Symbols of state or tables that the part leaves to others."""
     libdevice: bool = False
+    language: str = "ir"
+    """`ir`, or `ptx`: what its slice is. PTX is not lowered."""
     refused: str = ""
     """Why the part cannot be built (JSON of the error), where the rest of the module can: an undefined function."""
     lower: dict[str, Any] | None = None
@@ -118,7 +120,7 @@ class Plan:
     arch: str
     """As spelled in full: `sm_90a`, or `compute_90` for a module whose PTX goes into the fatbin."""
     link: str
-    """`image` or `bundle`."""
+    """`image`, `bundle` or `whole`."""
     parts: tuple[Part, ...] = ()
     """Units by their first kernel's symbol, then state, then tables."""
     state: tuple[PlannedState, ...] = ()

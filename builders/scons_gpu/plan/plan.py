@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from scons_gpu.errors import GpuError, MissingSymbolError, RefusedError
 from scons_gpu.plan.candidates import problems
 from scons_gpu.plan.model import Part, Plan, PlannedKernel, PlannedState
-from scons_gpu.split import digest
+from scons_gpu.split import digest, ptx_slice
 from scons_gpu.split.readable import demangle
 
 if TYPE_CHECKING:
@@ -135,8 +135,9 @@ def _add_state(draft: _Draft, index: Index, *, owners: _Owners) -> dict[str, str
     defines = []
     for state in index.state:
         symbol = state.symbol
-        if symbol in draft.state and draft.link != "bundle":  # in a bundle each source keeps its own
-            other, source = draft.state[symbol]
+        taken = symbol in draft.state or (state.private and symbol in owners.variables)
+        if taken and draft.link != "bundle":  # in a bundle each source keeps its own
+            other, source = draft.state.get(symbol, (state, index.source))
             if state.private:
                 symbol = _free(state.symbol, draft.state)
                 renames[state.symbol] = symbol
@@ -146,7 +147,7 @@ def _add_state(draft: _Draft, index: Index, *, owners: _Owners) -> dict[str, str
         defines.append(symbol)
     if index.state_slice:
         pairs = tuple(sorted(renames.items()))
-        fields = draft.key(index.state_slice, libdevice=index.state_libdevice, renames=pairs)
+        fields = _key(draft.key, index, index.state_slice, libdevice=index.state_libdevice, renames=pairs)
         refused = _needs(index.state_needs, kernel="", source=index.source, owners=owners, link=draft.link)
         fields = _with_refusal(fields, refused)
         name = draft.name(fields)
@@ -160,9 +161,17 @@ def _add_state(draft: _Draft, index: Index, *, owners: _Owners) -> dict[str, str
             renames=pairs,
             defines=tuple(sorted(defines)),
             libdevice=index.state_libdevice,
+            language=index.language,
             refused=refused,
         )
     return renames
+
+
+def _key(key: Key, index: Index, slice_name: str, *, libdevice: bool, renames: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """The fields of a part's digest; where its slice is PTX already, nothing that lowers is among them."""
+    if index.language == "ptx":
+        return ptx_slice.key(slice_name, arch=index.arch, renames=renames)
+    return key(slice_name, libdevice=libdevice, renames=renames)
 
 
 def _free(symbol: str, taken: dict[str, tuple[State, str]]) -> str:
@@ -202,7 +211,7 @@ def _part(  # noqa: PLR0913 - one keyword for each thing that decides
     draft: _Draft, unit: Unit, *, index: Index, owners: _Owners, renames: dict[str, str], key: Key
 ) -> Part:
     pairs = tuple(sorted((old, new) for old, new in renames.items() if old in unit.state))
-    fields = key(unit.slice, libdevice=unit.libdevice, renames=pairs)
+    fields = _key(key, index, unit.slice, libdevice=unit.libdevice, renames=pairs)
     refused = _needs(unit.needs, kernel=unit.kernels[0].readable, source=index.source, owners=owners, link=draft.link)
     fields = _with_refusal(fields, refused)
     name = draft.name(fields)
@@ -219,6 +228,7 @@ def _part(  # noqa: PLR0913 - one keyword for each thing that decides
         renames=pairs,
         uses=tuple(sorted({*(renames.get(symbol, symbol) for symbol in unit.state), *unit.tables})),
         libdevice=unit.libdevice,
+        language=index.language,
         refused=refused,
     )
 

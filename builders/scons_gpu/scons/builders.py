@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from scons_gpu.assemble.choose import choose
 from scons_gpu.assemble.provider import LinkInput
 from scons_gpu.errors import LinkError, UsageError
 from scons_gpu.link import fatbin
 from scons_gpu.scons import _internals, settings
 from scons_gpu.scons.modules import declare_module
-from scons_gpu.scons.program import Chain, pack_signature
+from scons_gpu.scons.program import Chain, check_tools, choice_for, pack_signature
 from scons_gpu.scons.steps import Outcome, Step, options_text
 from scons_gpu.store.files import write_atomic
 from scons_gpu.toolchain import versions
 from scons_gpu.toolchain.ourselves import identity
+from scons_gpu.workers.isolated import isolated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,8 @@ def _whole_chain(  # noqa: PLR0913 - a builder's arguments
 ) -> list[Any]:
     path = Path(env.File(target).get_abspath())
     module = declare_module(env, session, path.name, sources, **overrides)
-    module = dataclasses.replace(module, settings=dataclasses.replace(module.settings, link="image"))
+    link = "whole" if module.settings.link == "whole" else "image"  # a file of its own is no bundle
+    module = dataclasses.replace(module, settings=dataclasses.replace(module.settings, link=link))
     arch = _one_arch(module.settings, path.name)
     if not ptx and not arch.real:
         msg = f"{path.name}: {arch.name} has no machine code"
@@ -72,8 +73,7 @@ def _one_arch(found: Settings, name: str) -> Target:
 
 def _tools(session: Session, workspace: Any, found: Settings) -> Toolchain:
     tools = session.toolchain(found, workspace.facts)
-    for warning in versions.check(tools, found.archs):
-        session.warn(warning)
+    check_tools(session, tools, found.archs, choice_for(tools, found, workspace.facts))
     return tools
 
 
@@ -124,14 +124,16 @@ class DeviceLinkJob(Step):
     targeted: Target
     provider: Provider
     options: AssembleOptions
-    nvlink: Tool
+    linker: Tool
     objects: Sequence[Any]
 
     def command(self) -> list[str]:
         """By hand: the linker's own."""
+        if self.linker.name != "nvlink":
+            return ["scons", str(self.target)]
         debug = ["-g"] if self.options.debug else []
         objects = [str(node.rfile().get_path()) for node in self.objects]
-        return [self.nvlink.path, f"-arch={self.arch}", *debug, *objects, "-o", str(self.target)]
+        return [self.linker.path, f"-arch={self.arch}", *debug, *objects, "-o", str(self.target)]
 
     def work(self, node: Any) -> Outcome:
         """One flat link, in the order given."""
@@ -149,7 +151,11 @@ def declare_device_link(env: Any, session: Session, target: Any, objects: Any, *
     path, found, workspace = _place(env, session, target, overrides)
     arch = _one_arch(found, path.name)
     tools = _tools(session, workspace, found)
-    provider = choose(tools, wanted=found.provider, needs=["link"], facts=workspace.facts).provider
+    choice = choice_for(tools, found, workspace.facts, needs=("link",))
+    if choice is None or choice.making is None or choice.making.linker is None:
+        msg = f"{path.name}: nothing here links for {arch.name}"
+        raise UsageError(msg, hint="objects are linked for a real architecture, by nvlink, nvJitLink or the driver")
+    provider = isolated(choice.making, session.run)
     nodes = env.arg2nodes(env.Flatten([objects]), env.fs.File)
     signature = options_text(linker=provider.link_identity, arch=arch.name, debug=found.debug, tool=identity())
     job = DeviceLinkJob(
@@ -162,7 +168,7 @@ def declare_device_link(env: Any, session: Session, target: Any, objects: Any, *
         targeted=arch,
         provider=provider,
         options=found.assemble,
-        nvlink=versions.require(tools, "nvlink"),
+        linker=choice.making.linker,
         objects=nodes,
     )
     return [_artefact(env, path, nodes, job)]

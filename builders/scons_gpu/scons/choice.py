@@ -8,14 +8,16 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from scons_gpu.errors import from_json
+from scons_gpu.errors import UsageError, from_json
 from scons_gpu.scons import _internals
 from scons_gpu.scons.images import Linking, read_plan
 from scons_gpu.scons.later import later
 from scons_gpu.scons.modules import name_below_top
+from scons_gpu.scons.settings import ASSEMBLING
 from scons_gpu.scons.steps import Outcome, options_text, read_index
 from scons_gpu.store import sealed
 from scons_gpu.store.files import write_atomic
+from scons_gpu.toolchain import versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,7 +85,7 @@ def _variant(chain: Chain, target: Target, candidate: Candidate) -> plans.Varian
         key=chain.key(target, options),
         needs=candidate.needs,
         launch=candidate.launch,
-        ir=candidate.source.file(target.name, "ll"),
+        ir=chain.text(candidate.source, target).name,
         lower=None if options == chain.lower_options(target) else vars(options),
         assemble=None if assemble == chain.settings.assemble else vars(assemble),
     )
@@ -98,8 +100,11 @@ def declare_choice(  # noqa: PLR0913 - what a choice is made of
 ) -> Any:
     """The node that makes the plan at `path` of the undecided one."""
     helpers = [(module, *_for_owner(chain, module).plan(target, ptx=ptx)) for module in chain.module.helpers]
+    if chain.settings.link == "whole" and not ptx:
+        _check_one_piece(chain, recipe, {module.name: made for module, _, _, made in helpers})
     tuning = [(name_below_top(node, chain.env), Path(node.rfile().get_abspath())) for node in chain.settings.tuning]
-    tools = {"llvm": chain.tools.llvm.partition(" ")[0], "ptxas": chain.tools.ptxas.version if chain.tools.ptxas else ""}
+    assembler = chain.assembler
+    tools = {"llvm": chain.tools.llvm.partition(" ")[0], **({versions.family(assembler): assembler.version} if assembler else {})}
     job = ChoiceJob(
         **chain.common(target, chain.module.name, path),
         signature=options_text(
@@ -109,6 +114,7 @@ def declare_choice(  # noqa: PLR0913 - what a choice is made of
             helpers=[[module.name, chain.link_signature(made)] for module, _, _, made in helpers],
         ),
         recipe=recipe,
+        measured=recipe.measured,
         plan=plan,
         tuning=tuning,
         helpers=[Helper(recipe=made, plan=file) for _, _, file, made in helpers],
@@ -117,6 +123,20 @@ def declare_choice(  # noqa: PLR0913 - what a choice is made of
     node = _image(chain.env, path, [undecided, *(node for _, node, _, _ in helpers), *chain.settings.tuning], job)
     chain.workspace.choices[str(chain.folder.parent)].append((job, undecided))
     return node
+
+
+def _check_one_piece(chain: Chain, recipe: Recipe, helpers: Mapping[str, Recipe]) -> None:
+    """A module that is assembled in one piece has one set of options. Raises UsageError for a candidate or a helper with others."""
+    asked = [(f"candidates of {each.pattern}", one.settings.assemble) for each in chain.module.candidates for one in each.candidates]
+    asked += [(f"helper {name}", made.options) for name, made in helpers.items()]
+    for who, options in asked:
+        differing = [variable for name, variable in ASSEMBLING.items() if getattr(options, name) != getattr(recipe.options, name)]
+        if differing:
+            msg = f"module {chain.module.name}: {who}: {differing[0]} cannot be another one than the module's with GPU_LINK=whole"
+            hint = (
+                "what is assembled in one piece has one set of options: take launch bounds, which are the kernel's own, or GPU_LINK=image"
+            )
+            raise UsageError(msg, hint=hint)
 
 
 def _for_owner(chain: Chain, module: Module) -> Chain:
@@ -158,6 +178,9 @@ class ChoiceJob(Linking):
 
     stage: ClassVar[str] = "choose"
     recipe: Recipe
+    """How units are made for the image."""
+    measured: Recipe
+    """How candidates are made to be measured."""
     plan: Path
     tuning: Sequence[tuple[str, Path]]
     """Files that decide, by the names that the user gave them."""
@@ -185,7 +208,7 @@ class ChoiceJob(Linking):
             known = choices.known(problem_of(problem, self.arch), tuning, candidates=_compiled(problem))
             for number, candidate in enumerate(problem.candidates):
                 if candidate.part is not None and (known is None or model.pairs(candidate.values) == known.values):
-                    nodes += self.recipe.candidate(candidate.part, limited=number > 0)
+                    nodes += self.measured.candidate(candidate.part, limited=number > 0)
         return list(dict.fromkeys(nodes))
 
     def read_tuning(self) -> list[Tuning]:
@@ -229,7 +252,7 @@ class ChoiceJob(Linking):
             problems[problem.kernel.symbol] = [{**vars(result), "values": dict(result.values)} for _, result in each]
             for candidate, _ in each:
                 if candidate.part is not None:
-                    names |= {candidate.part.slice, candidate.part.digest, self.recipe.result_path(candidate.part).name}
+                    names |= {candidate.part.slice, candidate.part.digest, self.measured.result_path(candidate.part).name}
         return sealed.to_text({"names": sorted(names), "problems": problems})
 
     def origin(self, candidate: PlannedCandidate) -> dict[str, Any]:
@@ -242,7 +265,7 @@ class ChoiceJob(Linking):
         """One problem, and whether it was decided now: the same one with the same candidates is decided once in a build."""
         problem = problem_of(planned, self.arch)
         if (first_part := planned.candidates[0].part) is not None:
-            self.recipe.unlimited(first_part)
+            self.measured.unlimited(first_part)
         results = [self.result(planned, candidate) for candidate in planned.candidates]
         known = choices.known(problem, tuning, candidates=_compiled(planned))
         if known is not None and any(result.failure for result in results if result.values == known.values):
@@ -261,13 +284,13 @@ class ChoiceJob(Linking):
         failure = from_json(candidate.failure) if candidate.failure else None
         if candidate.part is None or failure is not None:
             return model.Result(values=values, failure=_reason(failure) if failure else "there is nothing to compile")
-        if (failure := self.recipe.failure(candidate.part)) is not None:
+        if (failure := self.measured.failure(candidate.part)) is not None:
             return model.Result(values=values, failure=_reason(failure))
         launched = _launched(candidate)
-        entry = None if self.recipe.kind == "ptx" else self.workspace.store.load(self.recipe.object_path(candidate.part))
+        entry = None if self.measured.kind == "ptx" else self.workspace.store.load(self.measured.object_path(candidate.part))
         if entry is None:
             return model.Result(values=values, **launched)
-        symbol = twins.ANONYMOUS if self.recipe.twin(candidate.part) else planned.kernel.symbol
+        symbol = twins.ANONYMOUS if self.measured.twin(candidate.part) else planned.kernel.symbol
         # A relocatable object may ask for more than a kernel can have: the link would refuse it.
         if wrong := image.too_much_shared(max((used.shared_bytes or 0 for used in entry.record.resources), default=0)):
             return model.Result(values=values, failure=wrong)
@@ -288,9 +311,9 @@ class ChoiceJob(Linking):
         """What a tuning file chose does not compile here: then the others are compiled after all."""
         with self.workspace.late:  # another module may have the same problem
             for number, candidate in enumerate(planned.candidates):
-                if candidate.part is not None and not self.workspace.store.check(self.recipe.result_path(candidate.part)):
+                if candidate.part is not None and not self.workspace.store.check(self.measured.result_path(candidate.part)):
                     known = set(self.workspace.units)
-                    self.recipe.make_now(self.recipe.candidate(candidate.part, limited=number > 0), known=known)
+                    self.measured.make_now(self.measured.candidate(candidate.part, limited=number > 0), known=known)
 
 
 def problem_of(planned: PlannedProblem, arch: str) -> Problem:

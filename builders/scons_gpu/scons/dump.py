@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from scons_gpu.errors import GpuError
 from scons_gpu.scons import _internals, asked
 from scons_gpu.scons.choice import problem_of
-from scons_gpu.scons.images import Linking, ptx_part, read_plan
+from scons_gpu.scons.images import Linking, read_plan
 from scons_gpu.scons.later import later
 from scons_gpu.scons.steps import Outcome, options_text
 from scons_gpu.store.files import write_atomic
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import scons_gpu.plan as plans
-    from scons_gpu.link import image, ptx, twins
+    from scons_gpu.link import image, ptx, twins, whole
     from scons_gpu.plan import Part, Plan, PlannedCandidate, PlannedProblem
     from scons_gpu.scons.choice import ChoiceJob
-    from scons_gpu.scons.modules import Module
     from scons_gpu.scons.session import Workspace
     from scons_gpu.scons.units import Recipe
     from scons_gpu.tune import dump, launch
@@ -32,23 +31,23 @@ if TYPE_CHECKING:
 else:
     plans, image, ptx = later("scons_gpu.plan"), later("scons_gpu.link.image"), later("scons_gpu.link.ptx")
     twins, dump = later("scons_gpu.link.twins"), later("scons_gpu.tune.dump")
-    launch = later("scons_gpu.tune.launch")
+    launch, whole = later("scons_gpu.tune.launch"), later("scons_gpu.link.whole")
 
 __all__ = ["DumpJob", "declare_dump"]
 
 _image = _internals.builder(_internals.Image)
 
 
-def declare_dump(env: Any, workspace: Workspace, *, root: Module, base: Path) -> list[Any]:
+def declare_dump(env: Any, workspace: Workspace, *, base: Path) -> None:
     """The program's dump, where somebody wants one: it holds all candidates, those that a tuning file makes needless too."""
     choices, path = workspace.choices.get(str(base), []), base.with_name(f"{base.name}.gpudump")
     if not choices:
         workspace.session.warn(f"{base.name}: no kernel of the program has candidates, so there is nothing to dump")
         env.Alias("gpu-dump", [])
-        return []
+        return
     left = asked.cleaning() and path.exists()  # by a build that was asked for it
-    if not (root.settings.dump or left or asked.wanted(env.fs, "gpu-dump", str(path))):
-        return []
+    if not (left or asked.wanted(env.fs, "gpu-dump", str(path))):
+        return
     jobs = [job for job, _ in choices]
     job = DumpJob(
         workspace=workspace,
@@ -62,7 +61,6 @@ def declare_dump(env: Any, workspace: Workspace, *, root: Module, base: Path) ->
     env.Alias("gpu-dump", node)
     if left:
         env.Clean(str(base.with_name(f"{base.name}.json")), node)
-    return [node] if root.settings.dump else []
 
 
 @dataclass(kw_only=True)
@@ -92,7 +90,9 @@ class DumpJob(Linking):
             for problem in plan.problems:
                 for number, candidate in enumerate(problem.candidates):
                     if candidate.part is not None:
-                        nodes += recipe.candidate(candidate.part, limited=number > 0)
+                        # The image is made of what a link takes; what measures it, the choice wants.
+                        for made in (recipe, recipe.measured):
+                            nodes += made.candidate(candidate.part, limited=number > 0)
                         nodes += [node for part in plans.reached(candidate.part, plan) for node in recipe.missing(part)]
         return list(dict.fromkeys(nodes))
 
@@ -137,7 +137,10 @@ class DumpJob(Linking):
                 raise self.lost(recipe, each)
             entries[each.digest] = entry
         if recipe.kind == "ptx":
-            return ptx.merge_ptx([ptx_part(each, entries[each.digest].data) for each in parts]).encode()
+            if recipe.provider is None:
+                return ptx.merge_ptx([whole.ptx_part(each, entries[each.digest].data) for each in parts]).encode()
+            made = whole.assemble_whole(alone, entries, provider=recipe.assembler(), options=recipe.assemble_options(part))
+            return made.data if made else b""
         if recipe.kind == "whole":
             return entries[part.digest].data
         linked = image.link_image(alone, entries, provider=recipe.assembler(), options=recipe.assemble_options(part))

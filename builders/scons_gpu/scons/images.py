@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,16 +15,17 @@ from scons_gpu.scons.steps import Outcome, Step, assembling
 from scons_gpu.store import sealed
 from scons_gpu.store.files import write_atomic
 from scons_gpu.store.record import Entry, Record, Resources
-from scons_gpu.toolchain.libraries import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import scons_gpu.plan as plans
+    from scons_gpu.assemble.making import Making
     from scons_gpu.errors import GpuError
-    from scons_gpu.link import bundle, bundled, fatbin, image, manifest, ptx, twins
+    from scons_gpu.link import bundle, bundled, fatbin, image, manifest, ptx, twins, whole
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.plan import Part, Plan
+    from scons_gpu.scons import unit_files
     from scons_gpu.scons.modules import Module
     from scons_gpu.scons.units import Recipe
     from scons_gpu.toolchain.arch import Target
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
 else:
     bundle, bundled, fatbin = later("scons_gpu.link.bundle"), later("scons_gpu.link.bundled"), later("scons_gpu.link.fatbin")
     image, manifest, ptx = later("scons_gpu.link.image"), later("scons_gpu.link.manifest"), later("scons_gpu.link.ptx")
-    plans, twins = later("scons_gpu.plan"), later("scons_gpu.link.twins")
+    plans, twins, whole = later("scons_gpu.plan"), later("scons_gpu.link.twins"), later("scons_gpu.link.whole")
+    unit_files = later("scons_gpu.scons.unit_files")
 
-__all__ = ["BundleJob", "ImageJob", "ManifestJob", "ModuleNode", "PackJob", "PtxJob"]
+__all__ = ["BundleJob", "ImageJob", "ManifestJob", "ModuleNode", "PackJob", "PtxJob", "WholeJob"]
 
 
 @dataclass(kw_only=True)
@@ -54,15 +56,15 @@ class Linking(Step):
         nodes = []
         for recipe, path in self.decided():
             for part in read_plan(path).parts:
-                nodes += recipe.missing(part)
+                nodes += [*recipe.missing(part), *recipe.dumped(part)]
         return list(dict.fromkeys(nodes))
 
     def checks(self) -> list[Any]:
-        """The nodes that verify what the store holds. Called when this image is current."""
+        """The nodes that verify what the store holds, or write it for the user. Called when this image is current."""
         nodes = []
         for recipe, path in self.decided():
-            for part in read_plan(path).parts if recipe.verify else ():
-                nodes += recipe.held(part)
+            for part in read_plan(path).parts if recipe.verify or recipe.dump else ():
+                nodes += [*(recipe.held(part) if recipe.verify else ()), *recipe.dumped(part)]
         return list(dict.fromkeys(nodes))
 
     def makes_nothing(self) -> bool:
@@ -96,6 +98,7 @@ class Linking(Step):
             found[part.digest] = entry
             if part.role == "unit":
                 self.workspace.needed.add(part.digest)
+                self.workspace.deferred |= {part.digest} if recipe.deferred else set()
             if path not in made:
                 self.workspace.show(f"{part.readable}  {recipe.target.name}", entry.record.output)
         return found
@@ -152,7 +155,7 @@ class OnePlan(Linking):
 
     def command(self) -> list[str]:
         """By hand."""
-        return self.gpu("link", str(self.plan), *(["--as-ptx"] if self.recipe.kind == "ptx" else assembling(self.recipe.options)))
+        return self.gpu("link", str(self.plan), *(assembling(self.recipe.options) if self.recipe.provider else ["--as-ptx"]))
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """Checks every input, then writes image and resources."""
@@ -162,26 +165,49 @@ class OnePlan(Linking):
             remove(self.target, self.sidecar)
             return Outcome(result="empty")
         entries = self.entries(self.recipe, plan)
-        outcome, data = self.make(plan, entries)
-        write_atomic(self.sidecar, _sidecar(entries, data))
+        outcome, data, resources = self.make(plan, entries)
+        self._remove_other()
+        write_atomic(self.sidecar, _sidecar(plan, entries, data, resources))
         write_atomic(self.target, data)
+        if self.recipe.dump is not None:
+            said = unit_files.write_image(self.recipe, self.target)
+            outcome = replace(outcome, output="\n".join(text for text in (outcome.output, said) if text))
         return outcome
 
+    def _remove_other(self) -> None:
+        """The image of a build with another provider. A file that the user named himself has nothing beside it."""
+        if self.target.parent == self.plan.parent:
+            remove(self.target.with_name(f"{self.arch}.{'cubin' if self.recipe.kind == 'ptx' else 'ptx'}"))
+
+    def checks(self) -> list[Any]:
+        """The image itself is written for the user too."""
+        return [*super().checks(), *(unit_files.image_nodes(self.recipe, self.target) if self.recipe.dump else ())]
+
     @abstractmethod
-    def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes]:
-        """The image."""
+    def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
+        """The image, and what the kernels take that were assembled with it."""
 
 
-def _sidecar(entries: Mapping[str, Entry], data: bytes) -> str:
-    """What the manifest has to know of an image's parts when the store is gone: each object's name, and what its assembler reported."""
+def _sidecar(plan: Plan, entries: Mapping[str, Entry], data: bytes, made: Sequence[Resources]) -> str:
+    """What the manifest has to know of an image's parts when the store is gone: each object's name, and what its assembler reported.
+
+    `made`: the same of kernels that the link itself assembled.
+    """
+    reported = {each.kernel: each for each in made}
     parts = {
-        digest: {
-            "object": entry.path.name if entry.path.suffix == ".cubin" else None,
-            "resources": [vars(each) for each in entry.record.resources],
+        part.digest: {
+            "object": entry.path.name if entry.path.suffix != ".ptx" else None,
+            "resources": [vars(each) for each in _resources(part, entry, reported)],
         }
-        for digest, entry in entries.items()
+        for part in plan.parts
+        for entry in (entries[part.digest],)
     }
     return sealed.to_text({"image": hashlib.sha256(data).hexdigest(), "parts": parts})
+
+
+def _resources(part: Part, entry: Entry, made: Mapping[str, Resources]) -> Sequence[Resources]:
+    symbols = [name for kernel in part.kernels for name in (kernel.symbol, image.spelled(kernel.symbol))] if made else []
+    return entry.record.resources or [made[name] for name in dict.fromkeys(symbols) if name in made]
 
 
 def _from_sidecar(plan: Plan, image_path: Path) -> manifest.BuiltArch:
@@ -189,7 +215,7 @@ def _from_sidecar(plan: Plan, image_path: Path) -> manifest.BuiltArch:
     return manifest.BuiltArch(
         plan=plan,
         image=image_path,
-        objects={digest: Path(part["object"]) for digest, part in parts.items() if part["object"]},
+        objects={digest: Path(part["object"]) for digest, part in parts.items() if str(part["object"]).endswith(".cubin")},
         records={
             digest: Record(sha256="", bytes=0, key=(), resources=tuple(Resources(**each) for each in part["resources"]))
             for digest, part in parts.items()
@@ -215,30 +241,39 @@ def _told(path: Path, image_path: Path) -> dict[str, Any]:
 class ImageJob(OnePlan):
     """Relocatable objects become a cubin."""
 
-    def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes]:
+    def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
         """One flat link."""
         linked = image.link_image(plan, entries, provider=self.recipe.assembler(), options=self.recipe.options)
         if linked is None:
             msg = "there is nothing to link"
             raise LinkError(msg)
-        return Outcome(output=linked.output, cpu=linked.cpu, peak_kib=linked.peak_kib), linked.data
+        return Outcome(output=linked.output, cpu=linked.cpu, peak_kib=linked.peak_kib), linked.data, linked.resources
 
 
 @dataclass(kw_only=True)
 class PtxJob(OnePlan):
     """The units' PTX becomes the module's."""
 
-    def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes]:
+    def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
         """One merge, in plan order."""
         said: list[str] = []
-        parts = [ptx_part(part, entries[part.digest].data) for part in plan.parts]
+        parts = [whole.ptx_part(part, entries[part.digest].data) for part in plan.parts]
         text = ptx.merge_ptx(parts, warn=said.append)
-        return Outcome(output="\n".join(said)), text.encode()
+        return Outcome(output="\n".join(said)), text.encode(), ()
 
 
-def ptx_part(part: Part, data: bytes) -> ptx.PtxPart:
-    """A part as the merge takes it."""
-    return ptx.PtxPart(label=f"{part.readable} of {part.source}", text=data.decode(), optional=part.role == "table")
+@dataclass(kw_only=True)
+class WholeJob(OnePlan):
+    """The units' PTX becomes a cubin, assembled in one piece."""
+
+    def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
+        """One merge, one assembly."""
+        made = whole.assemble_whole(plan, entries, provider=self.recipe.assembler(), options=self.recipe.options)
+        if made is None:
+            msg = "there is nothing to assemble"
+            raise LinkError(msg)
+        resources = [each for found in made.resources.values() for each in found]
+        return Outcome(output=made.output, cpu=made.cpu, peak_kib=made.peak_kib), made.data, resources
 
 
 @dataclass(kw_only=True)
@@ -282,7 +317,7 @@ class PackJob(Step):
     stage: ClassVar[str] = "pack"
     images: Sequence[tuple[Target, Path]]
     plans: Sequence[Path]
-    fatbinary: Tool
+    fatbinary: Tool | None
 
     def command(self) -> list[str]:
         """By hand."""
@@ -315,6 +350,10 @@ class ModuleNode:
     """Architecture, the plan's node, its file."""
     lowered: tuple[tuple[str, LowerOptions], ...] = ()
     """Architecture → how its units are lowered."""
+    texts: tuple[tuple[str, tuple[Path, ...]], ...] = ()
+    """Architecture → what its sources were split from, in their order."""
+    making: Making | None = None
+    """What assembled and linked it; None where it ends with PTX."""
 
     def built(self) -> manifest.BuiltModule:
         """What the manifest says of it; in a bundle, all but the tree around it stands inside."""
@@ -330,20 +369,15 @@ class ModuleNode:
             bundle=self.path if made and bundled else None,
             inner=self._inner(self.path) if self.path and made and bundled else None,
             options=self.options(),
-            ir=self._ir() if made else {},
+            ir=dict(self.texts) if made else {},
         )
-
-    def _ir(self) -> dict[str, list[Path]]:
-        found = {}
-        for target, _, plan in self.plans:
-            found[target.name] = [plan.with_name(source.file(target.name, "ll")) for source in self.module.sources]
-        return found
 
     def options(self) -> dict[str, Any]:
         """What the module was built with."""
         settings = self.module.settings
         return {
             "link": settings.link,
+            "provider": self.making.name if self.making else None,
             "opt": settings.opt,
             "ftz": settings.ftz,
             "fast_math": settings.fast_math,
@@ -364,7 +398,7 @@ class ModuleNode:
         for target, _, path in self.plans:
             plan = read_plan(path)
             if plan.units:
-                found.append(_from_sidecar(plan, path.with_name(f"{target.name}.{'cubin' if target.real else 'ptx'}")))
+                found.append(_from_sidecar(plan, path.with_name(f"{target.name}.{'cubin' if target.real and self.making else 'ptx'}")))
         return found
 
 
@@ -402,16 +436,16 @@ class ManifestJob(Step):
     def tools_used(self) -> dict[str, tuple[str, str]]:
         """Version and identity of the tools that took part: one more on the machine changes no byte."""
         active = [entry.module for entry in self.modules if entry.node is not None]
-        real = any(target.real for module in active for target in module.settings.archs)
-        linked = any(module.settings.link == "image" for module in active)
+        links = {module.settings.link for module in active}
         took_part = {
             "clang": any(source.name.endswith(".cu") for module in active for source in module.sources),
             "libdevice": True,
             "nvvm": any(options.by == "nvvm" for entry in self.modules for _, options in entry.lowered),
-            "ptxas": real,
-            "nvlink": real and linked,
-            "fatbinary": linked,
+            "fatbinary": bool(links - {"bundle"}),
         }
-        found = {name: self.tools.library(name) if name in NAMES else getattr(self.tools, name) for name, part in took_part.items() if part}
+        found = [self.tools.tool(name) for name, part in took_part.items() if part]
+        for entry in self.modules:
+            if entry.node is not None and entry.making:
+                found += [entry.making.compiler, entry.making.linker if entry.module.settings.link == "image" else None]
         version, _, identity = self.tools.llvm.partition(" ")
-        return {"llvm": (version, identity), **{name: (tool.version, tool.identity) for name, tool in found.items() if tool}}
+        return {"llvm": (version, identity), **{tool.name: (tool.version, tool.identity) for tool in found if tool}}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GpuSource", "Module", "Source", "declare_module", "declare_source", "reach"]
 
-SUFFIXES = (".cu", ".ll", ".bc")
+SUFFIXES = (".cu", ".ll", ".bc", ".ptx")
 
 
 @dataclass(frozen=True)

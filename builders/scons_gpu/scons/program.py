@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from dataclasses import dataclass
@@ -13,21 +14,22 @@ from scons_gpu.errors import GpuError, UsageError
 from scons_gpu.lower import choose as optimiser
 from scons_gpu.lower import options as lowering
 from scons_gpu.scons import _internals, asked
-from scons_gpu.scons.images import BundleJob, ImageJob, ManifestJob, ModuleNode, PackJob, PtxJob
+from scons_gpu.scons.images import BundleJob, ImageJob, ManifestJob, ModuleNode, PackJob, PtxJob, WholeJob
 from scons_gpu.scons.later import later
 from scons_gpu.scons.modules import reach
-from scons_gpu.scons.steps import CudaJob, IrJob, PlanJob, SplitJob, note_looking, options_text
+from scons_gpu.scons.steps import CudaJob, IrJob, PlanJob, PtxSourceJob, SplitJob, note_looking, options_text
 from scons_gpu.scons.units import Recipe
 from scons_gpu.split import INDEX_FORMAT
 from scons_gpu.toolchain import versions
 from scons_gpu.toolchain.ourselves import identity
+from scons_gpu.workers.isolated import isolated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scons_gpu.assemble.choose import Need
-    from scons_gpu.assemble.provider import Provider
-    from scons_gpu.scons import choice, dump
+    from scons_gpu.assemble.choose import Choice, Need
+    from scons_gpu.assemble.making import Making
+    from scons_gpu.scons import choice, dump, unit_files
     from scons_gpu.scons.modules import Module, Source
     from scons_gpu.scons.session import Session, Workspace
     from scons_gpu.scons.settings import Settings
@@ -35,8 +37,12 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.tools import Tool, Toolchain
 else:
     choice, dump = later("scons_gpu.scons.choice"), later("scons_gpu.scons.dump")
+    unit_files = later("scons_gpu.scons.unit_files")
 
 __all__ = ["Chain", "declare_program", "pack_signature"]
+
+_KINDS = {"image": "rel", "bundle": "whole", "whole": "ptx"}
+"""Link mode → what a link takes of each unit."""
 
 _artefact = _internals.builder(_internals.Artefact)
 _compiled = _internals.builder(_internals.Compiled)
@@ -65,15 +71,37 @@ class Chain:
         """Where the user said the tools are, as a command run by hand is told."""
         return self.settings.environment
 
+    @functools.cached_property
+    def choice(self) -> Choice | None:
+        """What assembles and links its units; None for a module whose architectures are all virtual."""
+        return choice_for(self.tools, self.settings, self.workspace.facts)
+
+    @property
+    def making(self) -> Making | None:
+        """How that is made; None where the module ends with PTX."""
+        return self.choice.making if self.choice else None
+
+    @property
+    def assembler(self) -> Tool | None:
+        """What reads its PTX, as far as is known: what a driver reads, nobody knows."""
+        return self.making.compiler if self.making else None if self.choice else self.tools.ptxas
+
     @property
     def form(self) -> str:
         """How units are cut for the link mode."""
         return "closed" if self.settings.link == "bundle" else "apart"
 
+    @property
+    def dump(self) -> Path | None:
+        """Where the files of its units go that nobody but the user reads."""
+        if self.settings.dump is None:
+            return None
+        return unit_files.folder_of(self.settings.dump, self.folder, top=Path(self.env.fs.Top.get_abspath()))
+
     def lower_options(self, target: Target, settings: Settings | None = None) -> lowering.LowerOptions:
         """How its units become PTX; a candidate's with settings of its own."""
         settings = settings or self.settings
-        chosen = optimiser.choose(self.tools, wanted=settings.lower, target=target, facts=self.workspace.facts)
+        chosen = optimiser.choose(self.tools, wanted=settings.lower, target=target, assembler=self.assembler, facts=self.workspace.facts)
         return lowering.LowerOptions(
             ptx=chosen.ptx,
             by=chosen.by,
@@ -124,9 +152,11 @@ class Chain:
             raise error.at(module=self.module.name, source=source.name) from None
 
     def ir(self, source: Source, target: Target, *, may_fail: bool = False) -> tuple[Any, Path]:
-        """Source to IR."""
-        path = self.folder / source.file(target.name, "ll")
+        """Source to IR; to PTX where it is PTX."""
+        path = self.text(source, target)
         common = {**self.common(target, source.name, path), "source": source, "targeted": target}
+        if source.name.endswith(".ptx"):
+            return self._ptx_source(source, target, common), path
         if not source.name.endswith(".cu"):
             signature = options_text(llvm=self.tools.llvm, arch=target.name, tool=identity())
             return _compiled(self.env, path, [source.node], IrJob(**common, signature=signature)), path
@@ -149,18 +179,30 @@ class Chain:
         )
         return _compiled(self.env, path, [source.node], job), path
 
+    def _ptx_source(self, source: Source, target: Target, common: dict[str, Any]) -> Any:
+        assembler = versions.reader_of_ptx(self.tools.ptxas) if target.real else None
+        signature = options_text(arch=target.name, assembler=assembler, tool=identity())
+        job = PtxSourceJob(**common, signature=signature, assembler=assembler)
+        return _compiled(self.env, common["target"], [source.node], job)
+
+    def text(self, source: Source, target: Target) -> Path:
+        """What a source is split from."""
+        return self.folder / source.file(target.name, "ptx" if source.name.endswith(".ptx") else "ll")
+
     def index(self, source: Source, target: Target, *, may_fail: bool = False) -> tuple[Any, SplitJob]:
         """IR to index."""
         node, ir = self.ir(source, target, may_fail=may_fail)
         path = self.folder / source.file(target.name, "index.json")
+        lines = ir.suffix == ".ptx" and (self.settings.lineinfo or self.settings.debug)
         signature = options_text(
             form=self.form,
             format=INDEX_FORMAT,
-            llvm=self.tools.llvm,
+            **({"lines": lines} if ir.suffix == ".ptx" else {"llvm": self.tools.llvm}),
             tool=identity(),
             bits=os.environ.get("SCONS_GPU_TEST_HASH_BITS", ""),
         )
-        job = SplitJob(**self.common(target, source.name, path), source=source, targeted=target, signature=signature, ir=ir, form=self.form)
+        common = self.common(target, source.name, path)
+        job = SplitJob(**common, source=source, targeted=target, signature=signature, ir=ir, form=self.form, lines=lines)
         return _artefact(self.env, path, [node], job), job
 
     def plan(self, target: Target, *, ptx: bool = False) -> tuple[Any, Path, Recipe]:
@@ -205,11 +247,8 @@ class Chain:
 
     def recipe(self, target: Target, options: lowering.LowerOptions, splits: Sequence[SplitJob], *, ptx: bool) -> Recipe:
         """How the units of one architecture are made."""
-        kind = "ptx" if ptx or not target.real else "whole" if self.settings.link == "bundle" else "rel"
-        provider = None
-        if kind != "ptx":
-            needs: tuple[Need, ...] = ("compile",) if kind == "whole" else ("relocatable", "link")
-            provider = _provider(self.tools, self.settings.provider, needs, self.workspace.facts)
+        kind = "ptx" if ptx or not target.real or self.making is None else _KINDS[self.settings.link]
+        provider = isolated(self.making, self.session.run) if target.real and not ptx and self.making else None
         return Recipe(
             workspace=self.workspace,
             env=self.env,
@@ -219,6 +258,8 @@ class Chain:
             lower=options,
             options=self.settings.assemble,
             provider=provider,
+            deferred=provider is not None and kind == "rel" and self.making is not None and self.making.deferred,
+            measurer=isolated(dataclasses.replace(self.making, deferred=False), self.session.run) if provider and self.making else None,
             kind=kind,
             share_twins=self.settings.share_twins,
             splits=splits,
@@ -226,6 +267,7 @@ class Chain:
             place=self.place,
             seconds=self.settings.candidate_seconds,
             verify=self.settings.verify_reuse,
+            dump=self.dump,
         )
 
     def link_signature(self, recipe: Recipe) -> str:
@@ -235,7 +277,7 @@ class Chain:
         return options_text(
             provider=f"{provider.name} {provider.identity} {provider.link_identity}" if provider else "",
             options=list(spelled),
-            fail_on_spill=recipe.options.fail_on_spill,
+            spills=[recipe.options.fail_on_spill, recipe.options.warn_on_spill],
             kind=recipe.kind,
             share_twins=recipe.share_twins,
             tool=identity(),
@@ -243,11 +285,11 @@ class Chain:
 
     def image(self, target: Target, *, path: Path | None = None, ptx: bool = False) -> tuple[Any, Path, Any, Path]:
         """Plan to image; to PTX for a virtual architecture, or where asked for."""
-        ptx = ptx or not target.real
+        ptx = ptx or not target.real or self.making is None
         node, plan, recipe = self.plan(target, ptx=ptx)
         self.workspace.plans.setdefault(str(self.folder.parent), []).append(plan)
         path = path or self.folder / f"{target.name}.{'ptx' if ptx else 'cubin'}"
-        kind = PtxJob if ptx else ImageJob
+        kind = PtxJob if ptx else WholeJob if self.settings.link == "whole" else ImageJob
         job = kind(**self.common(target, self.module.name, path), signature=self.link_signature(recipe), recipe=recipe, plan=plan)
         made = _image(self.env, path, [node], job)
         return made, path, node, plan
@@ -256,12 +298,13 @@ class Chain:
         """Images to fatbin."""
         images = [(target, *self.image(target)) for target in self.settings.archs]
         path = self.folder.with_name(f"{self.module.name}.fatbin")
+        packer = versions.require(self.tools, "fatbinary") if self.making else self.tools.fatbinary
         job = PackJob(
             **self.common(None, self.module.name, path),
-            signature=pack_signature(versions.require(self.tools, "fatbinary"), archs=[target.name for target in self.settings.archs]),
+            signature=pack_signature(packer, archs=[target.name for target in self.settings.archs]),
             images=[(target, image) for target, _, image, _, _ in images],
             plans=[plan for _, _, _, _, plan in images],
-            fatbinary=versions.require(self.tools, "fatbinary"),
+            fatbinary=packer,
         )
         node = _artefact(self.env, path, [node for _, node, _, _, _ in images], job)
         return self.made(node, path, [(target, decided, plan) for target, _, _, decided, plan in images])
@@ -282,18 +325,36 @@ class Chain:
     def made(self, node: Any, path: Path, plans: Sequence[tuple[Target, Any, Path]]) -> ModuleNode:
         """The module's end of the chain."""
         lowered = tuple((target.name, self.lower_options(target)) for target, _, _ in plans)
-        return ModuleNode(module=self.module, node=node, path=path, plans=tuple(plans), lowered=lowered)
+        texts = tuple((target.name, tuple(self.text(source, target) for source in self.module.sources)) for target, _, _ in plans)
+        return ModuleNode(module=self.module, node=node, path=path, plans=tuple(plans), lowered=lowered, texts=texts, making=self.making)
+
+
+def choice_for(tools: Toolchain, settings: Settings, facts: Path, *, needs: tuple[Need, ...] = ()) -> Choice | None:
+    """What does the work for these settings; None where all architectures are virtual."""
+    targets = tuple(target for target in settings.archs if target.real)
+    wanted = needs or (("relocatable", "link") if settings.link == "image" else ("compile",))
+    return _choose(tools, settings.provider, wanted, targets, settings.defer == "always", facts) if targets else None
 
 
 @functools.cache
-def _provider(tools: Toolchain, wanted: str, needs: tuple[Need, ...], facts: Path) -> Provider:
-    """One for all modules, and so one look at what the assembler can do."""
-    return choose(tools, wanted=wanted, needs=needs, facts=facts).provider
+def _choose(tools: Toolchain, wanted: str, needs: tuple[Need, ...], targets: tuple[Target, ...], always: bool, facts: Path) -> Choice:  # noqa: FBT001, PLR0913, PLR0917 - all that decides
+    """Once for all modules alike, and so one look at what the tools can do."""
+    return choose(tools, wanted=wanted, needs=needs, targets=targets, always_defer=always, facts=facts)
 
 
-def pack_signature(fatbinary: Tool, *, archs: Sequence[str]) -> str:
+def check_tools(session: Session, tools: Toolchain, targets: Sequence[Target], choice: Choice | None) -> None:
+    """Says what there is to say of the tools that were chosen. Raises for what may not be used together, or not for these architectures."""
+    making = choice.making if choice else None
+    if choice and not making:
+        session.warn("\n".join((choice.log[-1], *(f"    {line}" for line in choice.log[:-1]))))
+    assembler = making.compiler if making else None if choice else tools.ptxas
+    for warning in versions.check(targets, llvm=tools.llvm, assembler=assembler, linker=making.linker if making else None):
+        session.warn(warning)
+
+
+def pack_signature(fatbinary: Tool | None, *, archs: Sequence[str]) -> str:
     """All that shapes a fatbin besides its images."""
-    return options_text(fatbinary=fatbinary.identity, archs=list(archs), tool=identity())
+    return options_text(fatbinary=fatbinary.identity if fatbinary else "", archs=list(archs), tool=identity())
 
 
 def declare_program(env: Any, session: Session, stem: str, root: Module) -> list[Any]:
@@ -323,8 +384,9 @@ def declare_program(env: Any, session: Session, stem: str, root: Module) -> list
     decided = [plan for entry in nodes for _, plan, _ in entry.plans]
     node = _artefact(env, manifest, [*(entry.node for entry in nodes), *decided], job)
     note_looking(workspace)
-    dumps = workspace.choices.get(str(base)) or asked.wanted(env.fs, "gpu-dump")
-    return [node, *(entry.node for entry in nodes), *(dump.declare_dump(env, workspace, root=root, base=base) if dumps else ())]
+    if workspace.choices.get(str(base)) or asked.wanted(env.fs, "gpu-dump"):
+        dump.declare_dump(env, workspace, base=base)
+    return [node, *(entry.node for entry in nodes)]
 
 
 def _check_stores(root: Module, modules: Sequence[Module]) -> None:
@@ -338,8 +400,7 @@ def _module(env: Any, session: Session, workspace: Workspace, module: Module, ba
     if module.bypass or not module.sources:
         return ModuleNode(module=module, node=None, path=None, plans=())
     tools = session.toolchain(module.settings, workspace.facts)
-    for warning in versions.check(tools, module.settings.archs):
-        session.warn(warning)
+    check_tools(session, tools, module.settings.archs, choice_for(tools, module.settings, workspace.facts))
     chain = Chain(
         session=session,
         workspace=workspace,

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from scons_gpu.inspect.summary import summary
-from scons_gpu.workers.pool import Pool
 from scons_gpu.scons import _internals, asked, counts
 from scons_gpu.store.builds import remember
 from scons_gpu.store.log import BuildLog
@@ -21,6 +20,7 @@ from scons_gpu.store.stats import stats
 from scons_gpu.store.store import Store, writable
 from scons_gpu.toolchain import versions
 from scons_gpu.toolchain.tools import discover
+from scons_gpu.workers.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,8 +47,12 @@ class Workspace:
     """Nodes of the units that are made in this run, by their file."""
     verified: dict[tuple[Path, Path], Any] = field(default_factory=dict)
     """Nodes that verify entries of the store, by PTX and entry."""
+    dumped: dict[Path, Any] = field(default_factory=dict)
+    """Nodes that write a unit's files for the user, by the files' common name."""
     needed: set[str] = field(default_factory=set)
     """Digests of the units of every image that was due."""
+    deferred: set[str] = field(default_factory=set)
+    """Those of them that a link was given as PTX."""
     owners: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """Digest → modules that name it, in this run."""
     failures: dict[Path, GpuError] = field(default_factory=dict)
@@ -114,6 +118,10 @@ class Session:
         with self.lock:
             self._pool = self._pool or Pool()
             return self._pool
+
+    def run(self, op: str, **arguments: Any) -> dict[str, Any]:
+        """Has a worker do `op`."""
+        return self.pool.run(op, **arguments)
 
     def workspace(self, roots: Sequence[Path], *, fallback: Path) -> Workspace:
         """The store of these roots. A first root that cannot be written is only read, and `fallback` is written."""
@@ -196,6 +204,7 @@ class Session:
             programs=sorted(workspace.plans),
             plans=[str(path) for path in plans],
             units_needed=sorted(workspace.needed),
+            units_deferred=sorted(workspace.deferred),
             wall_seconds=seconds,
             **found.record(),
         )

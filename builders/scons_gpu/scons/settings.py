@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scons_gpu.assemble.choose import ALONE, COMPILERS, LINKERS, known
 from scons_gpu.assemble.provider import AssembleOptions
 from scons_gpu.errors import UsageError
 from scons_gpu.source.options import ClangOptions
@@ -16,16 +17,20 @@ from scons_gpu.toolchain import arch
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-__all__ = ["PER_SOURCE", "VARIABLES", "Settings", "check_names", "front_end", "misspelt", "read", "set_defaults"]
+__all__ = ["ASSEMBLING", "PER_SOURCE", "VARIABLES", "Settings", "check_names", "front_end", "misspelt", "read", "set_defaults"]
 
-STEPS = ("source", "split", "plan", "lower", "assemble", "verify", "choose", "link", "pack", "manifest", "dump")
+STEPS = ("source", "split", "plan", "lower", "assemble", "defer", "verify", "choose", "link", "pack", "manifest", "dump")
 
 VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_ARCHS": ((), "architectures, as sm_90, 90a, compute_90 or 8.6+PTX; there is no default"),
     "GPU_OPT": (3, "optimisation level of what lowers and of the assembler, 0 to 3"),
-    "GPU_LINK": ("image", "image: one linked cubin per module; bundle: kernels side by side, loaded one by one"),
+    "GPU_LINK": ("image", "image: one linked cubin per module; whole: one assembled in one piece; bundle: kernels side by side"),
     "GPU_LOWER": ("auto", "auto: libNVVM where it reads our IR, else LLVM; llvm; nvvm: an error where libNVVM does not"),
-    "GPU_PROVIDER": ("auto", "auto or ptxas"),
+    "GPU_PROVIDER": (
+        "auto",
+        "what assembles and links: ptxas, nvptxcompiler, nvjitlink, driver, none, a pair as nvptxcompiler+nvlink, or auto",
+    ),
+    "GPU_DEFER": ("auto", "auto: PTX goes to the link only where nothing makes objects; always: relocatable assembly counts as absent"),
     "GPU_FRONTEND": ("auto", "auto or clang"),
     "GPU_CLANG": ("", "path of clang"),
     "GPU_CLANGFLAGS": ((), "further flags for clang"),
@@ -38,9 +43,10 @@ VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_LINEINFO": (False, "line numbers for profilers"),
     "GPU_DEBUG": (False, "device debugging: -g and no optimisation"),
     "GPU_FAIL_ON_SPILL": (False, "fail where a kernel spills registers"),
+    "GPU_WARN_ON_SPILL": (False, "tell of kernels that spill registers"),
     "GPU_STORE": ("#.gpu-store", "folder of compiled units; of a list the first is written, the others are only read"),
     "GPU_TUNING": ((), "tuning files, which decide between candidates; the first that knows wins"),
-    "GPU_DUMP": (False, "make <stem>.gpudump with all candidates, as `scons gpu-dump` does, in every build of a program"),
+    "GPU_DUMP": ("", "folder for each unit's slice, optimised IR, PTX and machine code, to be read"),
     "GPU_CANDIDATE_SECONDS": ("", "CPU seconds that a candidate may take, after the first of its kernel"),
     "GPU_SHARE_TWINS": (False, "kernels of one body and different names share one object of a bundle"),
     "GPU_VERIFY_REUSE": (False, "compile again what the store holds, and fail where the result differs"),
@@ -51,11 +57,23 @@ VARIABLES: dict[str, tuple[Any, str]] = {
 PER_SOURCE = {"CPPDEFINES": "defines", "CPPPATH": "cpppath", "GPU_CLANGFLAGS": "flags", "GPU_FAST_MATH": "fast_math", "GPU_FTZ": "ftz"}
 """What one source may have of its own → the field of `ClangOptions` that it becomes."""
 CHOICES = {
-    "GPU_LINK": ("image", "bundle"),
+    "GPU_LINK": ("image", "bundle", "whole"),
     "GPU_LOWER": ("auto", "llvm", "nvvm"),
-    "GPU_PROVIDER": ("auto", "ptxas"),
+    "GPU_DEFER": ("auto", "always"),
     "GPU_FRONTEND": ("auto", "clang"),
 }
+
+
+ASSEMBLING = {
+    "opt": "GPU_OPT",
+    "lineinfo": "GPU_LINEINFO",
+    "debug": "GPU_DEBUG",
+    "maxrregcount": "GPU_MAXRREGCOUNT",
+    "flags": "GPU_PTXASFLAGS",
+    "fail_on_spill": "GPU_FAIL_ON_SPILL",
+    "warn_on_spill": "GPU_WARN_ON_SPILL",
+}
+"""Fields of `AssembleOptions` → the variables that set them."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +85,7 @@ class Settings:
     link: str
     lower: str
     provider: str
+    defer: str
     ftz: bool
     fast_math: bool
     lineinfo: bool
@@ -81,7 +100,8 @@ class Settings:
     tuning: tuple[Any, ...] = ()
     """Files that decide between candidates, as nodes."""
     candidate_seconds: float | None = None
-    dump: bool = False
+    dump: Path | None = None
+    """Folder for what units become on their way."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -150,7 +170,8 @@ def read(
         opt=opt,
         link=chosen["GPU_LINK"],
         lower=chosen["GPU_LOWER"],
-        provider=chosen["GPU_PROVIDER"],
+        provider=_provider(get),
+        defer=chosen["GPU_DEFER"],
         ftz=_flag("GPU_FTZ", get) or _flag("GPU_FAST_MATH", get),
         fast_math=_flag("GPU_FAST_MATH", get),
         lineinfo=_flag("GPU_LINEINFO", get),
@@ -164,6 +185,7 @@ def read(
             maxrregcount=None if registers in ("", None) else _number("GPU_MAXRREGCOUNT", get, low=16, high=255),
             flags=_words(env, get("GPU_PTXASFLAGS")),
             fail_on_spill=_flag("GPU_FAIL_ON_SPILL", get),
+            warn_on_spill=_flag("GPU_WARN_ON_SPILL", get),
         ),
         clang=_path(env, get("GPU_CLANG")),
         cuda_path=_path(env, get("GPU_CUDA_PATH")),
@@ -171,7 +193,7 @@ def read(
         store=_stores(env, get("GPU_STORE")),
         tuning=_tuning(env, arguments, overrides),
         candidate_seconds=_seconds("GPU_CANDIDATE_SECONDS", get),
-        dump=_flag("GPU_DUMP", get),
+        dump=_dump(env, get("GPU_DUMP")),
     )
     return replace(found, archs=_archs(get("GPU_ARCHS"), lambda: supported(found)))
 
@@ -273,6 +295,15 @@ def _choice(name: str, get: Any) -> str:
     return value
 
 
+def _provider(get: Any) -> str:
+    value = str(get("GPU_PROVIDER"))
+    if not known(value):
+        msg = f"GPU_PROVIDER={value} is not known"
+        pair = f"a pair of {', '.join(COMPILERS)} and {', '.join(LINKERS)}, as nvptxcompiler+nvlink"
+        raise UsageError(msg, hint=f"it is auto, {', '.join(ALONE)}, or {pair}")
+    return value
+
+
 def _words(env: Any, value: Any) -> tuple[str, ...]:
     """Flags, from a string as the shell would split it or a list. Files of flags are read here: an edit of one edits the flags."""
     words = [str(word) for word in env.subst_list(env.Split(value) if isinstance(value, str) else env.Flatten([value or ()]))[0]]
@@ -305,6 +336,14 @@ def _path(env: Any, value: Any) -> str:
 def _stores(env: Any, value: Any) -> tuple[Path, ...]:
     items = value if isinstance(value, (list, tuple)) else [value]
     return tuple(_folder(env, item) for item in items)
+
+
+def _dump(env: Any, value: Any) -> Path | None:
+    """The folder that is named. A flag is none: who sets one has the candidates' dump in mind."""
+    if str(value).lower() in {"0", "1", "yes", "no", "true", "false", "on", "off"}:
+        msg = f"GPU_DUMP={value} names no folder"
+        raise UsageError(msg, hint="as in GPU_DUMP=dump, or leave it empty; what scons-gpu bench measures, scons gpu-dump makes")
+    return _folder(env, value) if value else None
 
 
 def _folder(env: Any, item: Any) -> Path:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 else:
     compiler, indexes, plans = later("scons_gpu.source.clang"), later("scons_gpu.split.index"), later("scons_gpu.plan")
 
-__all__ = ["CudaJob", "IrJob", "Outcome", "PlanJob", "SplitJob", "Step", "read_index"]
+__all__ = ["CudaJob", "IrJob", "Outcome", "PlanJob", "PtxSourceJob", "SplitJob", "Step", "read_index"]
 
 
 @dataclass(frozen=True)
@@ -189,11 +189,27 @@ class IrJob(FromSource):
         """In a worker."""
         path = str(node.sources[0].rfile().get_abspath())
         try:
-            answer = self.workspace.session.pool.run("source", path=path, arch=self.arch, output=str(self.target))
+            answer = self.workspace.session.pool.run("source", path=path, arch=self.arch, output=str(self.target), **self.more())
         except GpuError as error:
             error.source = error.source.replace(path, self.source.name, 1)
             raise
         return answered(answer)
+
+    def more(self) -> dict[str, Any]:
+        """What else the worker is told."""
+        return {}
+
+
+@dataclass(kw_only=True)
+class PtxSourceJob(IrJob):
+    """`.ptx` is read, held against architecture and assembler, and kept as it is."""
+
+    assembler: tuple[str, int] | None
+    """What assembles it, and the newest PTX version that it reads."""
+
+    def more(self) -> dict[str, Any]:
+        """The assembler, so that one that is too old is told before anything is assembled."""
+        return {"name": self.source.name, "assembler": self.assembler}
 
 
 @dataclass(kw_only=True)
@@ -258,16 +274,19 @@ class CudaJob(FromSource):
 
 @dataclass(kw_only=True)
 class SplitJob(FromSource):
-    """IR becomes an index, and slices in the store."""
+    """IR or PTX becomes an index, and slices in the store."""
 
     stage: ClassVar[str] = "split"
     ir: Path
     form: str
+    lines: bool = False
+    """Whether PTX keeps its line information."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def command(self) -> list[str]:
         """By hand."""
-        return self.gpu("split", str(self.ir), "--arch", self.arch, "--form", self.form, "--source", self.source.name)
+        lines = ["--lineinfo"] if self.lines else []
+        return self.gpu("split", str(self.ir), "--arch", self.arch, "--form", self.form, "--source", self.source.name, *lines)
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """In a worker."""
@@ -291,6 +310,7 @@ class SplitJob(FromSource):
             roots=roots,
             output=str(output),
             known="verified" if self.source.name.endswith(".cu") else "printed",
+            lines=self.lines,
         )
 
 
@@ -335,7 +355,7 @@ def switches(options: Any) -> list[str]:
     """The options that are on or off, as `scons-gpu` takes them."""
     return [
         f"--{name.replace('_', '-')}"
-        for name in ("fast_math", "ftz", "lineinfo", "debug", "fail_on_spill")
+        for name in ("fast_math", "ftz", "lineinfo", "debug", "fail_on_spill", "warn_on_spill")
         if getattr(options, name, False)
     ]
 

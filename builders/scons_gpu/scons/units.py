@@ -35,18 +35,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import scons_gpu.plan as plans
+    from scons_gpu.assemble.key import Kind
     from scons_gpu.assemble.provider import Assembled, AssembleOptions, Provider
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.plan import Part
-    from scons_gpu.scons import verify
+    from scons_gpu.scons import unit_files, verify
     from scons_gpu.scons.session import Workspace
     from scons_gpu.scons.steps import SplitJob
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Toolchain
 else:
     plans, verify = later("scons_gpu.plan"), later("scons_gpu.scons.verify")
+    unit_files = later("scons_gpu.scons.unit_files")
 
-__all__ = ["AssembleJob", "LowerJob", "Recipe", "UnitJob"]
+__all__ = ["AssembleJob", "DeferJob", "LowerJob", "Recipe", "UnitJob"]
 
 BYTES_PER_SECOND = 100_000.0
 """A guess at how fast slices are lowered and assembled, where no time was recorded. It orders, nothing else."""
@@ -64,9 +66,13 @@ class Recipe:
     lower: LowerOptions
     options: AssembleOptions
     provider: Provider | None
-    """None for PTX alone."""
+    """None where nobody assembles: the image is PTX."""
+    deferred: bool
+    """Whether PTX is handed to the link in place of objects."""
+    measurer: Provider | None
+    """What makes objects of candidates, to be measured: the provider without deferral."""
     kind: str
-    """`rel`, `whole`, or `ptx` for PTX alone."""
+    """What a unit ends as: `rel`, `whole`, `ptx`; or `measured`, an object that no image takes, for a choice to look at."""
     share_twins: bool
     splits: Sequence[SplitJob]
     """Those of the module's sources, for slices that the store lost."""
@@ -77,6 +83,8 @@ class Recipe:
     """Whether what the store holds is compiled again and compared."""
     seconds: float | None = None
     """CPU seconds that a candidate may take; None for no limit."""
+    dump: Path | None = None
+    """Where what becomes of its units on their way is written, for the user."""
     paths: dict[tuple[str, str], Path] = field(default_factory=dict, init=False)
     """Digest and candidate → object, for those that were asked for."""
 
@@ -106,14 +114,28 @@ class Recipe:
         asked = (part.digest, part.candidate)
         if asked not in self.paths:
             key = self.object_fields(part)
-            self.paths[asked] = self.workspace.store.claim("object", digest.fields(dict(key)), key, suffix=f".{self.kind}.cubin")
+            kind, suffix = ("deferred", ".dptx") if self.deferred else ("object", f".{self.object_kind(part)}.cubin")
+            self.paths[asked] = self.workspace.store.claim(kind, digest.fields(dict(key)), key, suffix=suffix)
         return self.paths[asked]
+
+    def object_kind(self, part: Part) -> Kind:
+        """What is measured is a program of its own, as it will be in the image; not where it lacks state or tables of the module."""
+        if self.kind == "measured":
+            return "rel" if part.uses else "whole"
+        return "whole" if self.kind == "whole" else "rel"
+
+    @property
+    def measured(self) -> Recipe:
+        """How candidates are made to be measured: as the link takes them, or as objects where it takes PTX."""
+        if self.deferred:
+            return dataclasses.replace(self, kind="measured", deferred=False, provider=self.measurer)
+        return dataclasses.replace(self, kind="measured") if self.kind == "ptx" and self.provider else self
 
     def object_fields(self, part: Part) -> tuple[tuple[str, str], ...]:
         """The object's key."""
         return unit_key(
             part,
-            kind="whole" if self.kind == "whole" else "rel",
+            kind=self.object_kind(part),
             provider=self.assembler(),
             options=self.assemble_options(part),
             target=self.target,
@@ -198,8 +220,9 @@ class Recipe:
         if self.kind == "ptx":
             return self._lowered(part)
         path = self.object_path(part)
+        kind = DeferJob if self.deferred else AssembleJob
         return self._nodes(
-            part, path, lambda: (AssembleJob(**self._job(part, path), recipe=self, part=part, ptx=self.ptx_path(part)), self._lowered(part))
+            part, path, lambda: (kind(**self._job(part, path), recipe=self, part=part, ptx=self.ptx_path(part)), self._lowered(part))
         )
 
     def _lowered(self, part: Part) -> list[Any]:
@@ -212,6 +235,16 @@ class Recipe:
         paths = [self.ptx_path(part)] if self.kind == "ptx" else [self.object_path(part), self.ptx_path(part)]
         path = next((path for path in paths if path in units or store.check(path)), None)
         return self._verified(part, path) if path and path not in units else []
+
+    def dumped(self, part: Part) -> list[Any]:
+        """The node that writes the files of a part for the user to read, where that is wanted; nothing where the run only looks."""
+        if self.dump is None or asked.looking():
+            return []
+        path, nodes = self.dump / f"{unit_files.file_name(part)}.{self.target.name}", self.workspace.dumped
+        if path not in nodes:
+            job = unit_files.UnitFilesJob(**self._job(part, path), recipe=self, part=part)
+            nodes[path] = _internals.unit(self.env, path, self.missing(part), job)
+        return [nodes[path]]
 
     def _verified(self, part: Part, path: Path) -> list[Any]:
         """The node that compiles again what is at `path`, and what it was made from. Nothing where the run only looks."""
@@ -289,7 +322,7 @@ class Recipe:
             from scons_gpu.link.twins import anonymous  # noqa: PLC0415 - only where twins are shared
 
             text = anonymous(text)
-        assemble = self.assembler().compile_relocatable if self.kind == "rel" else self.assembler().compile
+        assemble = self.assembler().compile_relocatable if self.object_kind(part) == "rel" else self.assembler().compile
         return assemble(text, target=self.target, options=dataclasses.replace(self.assemble_options(part), seconds=seconds))
 
 
@@ -399,7 +432,7 @@ class AssembleJob(MakingJob):
 
     def command(self) -> list[str]:
         """By hand."""
-        whole = ["--whole"] if self.recipe.kind == "whole" else []
+        whole = ["--whole"] if self.recipe.object_kind(self.part) == "whole" else []
         whole += ["--anonymous"] if self.recipe.twin(self.part) else []
         return self.gpu("assemble", str(self.ptx), "--arch", self.arch, *whole, *assembling(self.recipe.assemble_options(self.part)))
 
@@ -421,3 +454,14 @@ class AssembleJob(MakingJob):
         store.save(self.target, made.data, entry)
         self.spent(made.seconds)
         return Outcome(output=made.output, cpu=made.cpu, peak_kib=made.peak_kib)
+
+
+@dataclass(kw_only=True)
+class DeferJob(AssembleJob):
+    """PTX becomes a file of its own kind, which the link finishes."""
+
+    stage: ClassVar[str] = "defer"
+
+    def command(self) -> list[str]:
+        """By hand."""
+        return [*super().command(), "--defer"]

@@ -125,6 +125,8 @@ class Index:
     format: str = FORMAT
     notes: tuple[str, ...] = field(default=())
     """What LLVM said while parsing, to be shown again when the index is reused."""
+    language: str = "ir"
+    """`ir`, or `ptx`: what its slices are. PTX is not lowered."""
     failure: dict[str, str] | None = None
     """Why there is nothing: JSON of the error. Of a candidate alone, whose front end may fail without failing the build."""
 

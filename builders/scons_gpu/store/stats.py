@@ -15,7 +15,7 @@ __all__ = ["SCHEMA", "Stats", "stats"]
 SCHEMA = 1
 """A number here, alone among the JSON that is printed: others read it so. Removing or renaming a field raises it."""
 
-_UNIT_STAGES = ("lower", "assemble", "verify")
+_UNIT_STAGES = ("lower", "assemble", "defer", "verify")
 _FAILED = ("failed", "differs")
 _Record = dict[str, Any]
 

@@ -23,7 +23,7 @@ from scons_gpu.toolchain.tables import ARCHS, LLVM_PTX
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-__all__ = ["GENERAL", "KNOWN", "Target", "parse"]
+__all__ = ["GENERAL", "KNOWN", "Target", "assembles_for", "parse"]
 
 _NAME = re.compile(r"(?P<kind>sm|compute)_(?P<number>\d+)(?P<suffix>[af]?)")
 _TOKEN = re.compile(
@@ -64,6 +64,24 @@ def _split(name: str) -> tuple[str, str, str]:
         msg = f'"{name}" is no architecture'
         raise UsageError(msg)
     return match["kind"], match["number"], match["suffix"]
+
+
+def assembles_for(ptx: str, target: Target) -> bool:
+    """Whether PTX whose `.target` is `ptx` can be made into what `target` names (PTX ISA, `.target`; a test asks ptxas).
+
+    Plain PTX fits every later architecture, that of an `a` name itself alone, that of an `f` name its family from there on. PTX for other
+    GPUs to come (`compute_90`) has to be plain.
+    """
+    match = _NAME.fullmatch(ptx)
+    if match is None or match["kind"] != "sm":
+        return False
+    number, suffix = int(match["number"]), match["suffix"]
+    if suffix == "a":
+        return target.cpu == ptx
+    later = target.number >= number
+    if suffix == "f":
+        return later and target.number // 10 == number // 10 and (target.real or bool(target.suffix))
+    return later
 
 
 # What LLVM or any assembler has ever known, oldest first, `sm_` left out: "90", "90a".

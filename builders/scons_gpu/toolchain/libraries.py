@@ -41,7 +41,7 @@ NAMES = (*FILES, "driver")
 _DRIVER = "libcuda.so.1"
 # Every library of the toolkit holds the line that its program prints for --version (11.8, 12.9, 13.5).
 _RELEASE = re.compile(rb"Cuda compilation tools, release \d+\.\d+, V(\d+\.\d+\.\d+)")
-_COMPILERS = ("cc", "gcc", "clang", "c++", "g++", "clang++")
+_COMPILERS = ("c++", "g++", "clang++")
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _version(path: str) -> str:
 
 
 def _driver(environ: Mapping[str, str], root: str, facts: Facts) -> Found:
-    """libcuda comes with the driver, so it is looked for where the system keeps libraries. Its file is called after its release."""
+    """Libcuda comes with the driver, so it is looked for where the system keeps libraries. Its file is called after its release."""
     triple = sysconfig.get_config_var("MULTIARCH") or ""
     given = [(Path(folder), "LD_LIBRARY_PATH") for folder in environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
     system = [(Path(root, folder), "distribution") for folder in (f"usr/lib/{triple}", "usr/lib64", "usr/lib/wsl/lib")]
@@ -141,7 +141,7 @@ def _driver(environ: Mapping[str, str], root: str, facts: Facts) -> Found:
 
 
 def _nvptxcompiler(order: Sequence[Place], environ: Mapping[str, str], facts: Facts) -> Found:
-    """NVIDIA ships it as an archive; the C compiler makes a library of it, once for all builds of a user. `path` is that library's."""
+    """NVIDIA ships it as an archive; the C++ compiler makes a library of it, once for all builds of a user. `path` is that library's."""
     found = _first("nvptxcompiler", order, facts)
     archive = found.tool
     if archive is None:
@@ -167,12 +167,12 @@ def _cache(environ: Mapping[str, str], facts: Facts) -> Path:
 
 
 def _make_library(archive: str, library: Path, environ: Mapping[str, str]) -> str:
-    """Has the C compiler make it. Gives what went wrong."""
+    """Has the C++ compiler make it. Gives what went wrong."""
     compiler = next((path for name in _COMPILERS if (path := shutil.which(name, path=environ.get("PATH", "")))), "")
     if not compiler:
-        return f"there is no C compiler to make a library of it ({', '.join(_COMPILERS)})"
+        return f"there is no C++ compiler to make a library of it ({', '.join(_COMPILERS)})"
     temporary = library.with_name(f"{TEMPORARY}{os.getpid()}-{library.name}")
-    whole = ["-Wl,--whole-archive", archive, "-Wl,--no-whole-archive"]
+    whole = ["-Wl,--no-undefined", "-Wl,--whole-archive", archive, "-Wl,--no-whole-archive"]
     try:
         with locked(library.with_suffix(".lock")):
             if library.is_file():  # another build made it meanwhile

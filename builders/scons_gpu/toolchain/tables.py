@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ARCHS", "LLVM_PTX", "PTX_OF_CUDA", "VERSION_RULES", "Arch", "VersionRule"]
+__all__ = ["ARCHS", "CUDA_OF_DRIVER", "LLVM_PTX", "PTX_OF_CUDA", "VERSION_RULES", "Arch", "VersionRule"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,31 @@ PTX_OF_CUDA: dict[tuple[int, int], int] = {
     (13, 3): 93,
     (13, 4): 94,
     (13, 5): 95,
+}
+
+# Branch of the driver → the newest CUDA release that it was made for (CUDA release notes, table of toolkits and drivers).
+CUDA_OF_DRIVER: dict[int, tuple[int, int]] = {
+    450: (11, 0),
+    455: (11, 1),
+    460: (11, 2),
+    465: (11, 3),
+    470: (11, 4),
+    495: (11, 5),
+    510: (11, 6),
+    515: (11, 7),
+    520: (11, 8),
+    525: (12, 0),
+    530: (12, 1),
+    535: (12, 2),
+    545: (12, 3),
+    550: (12, 4),
+    555: (12, 5),
+    560: (12, 6),
+    565: (12, 7),
+    570: (12, 8),
+    575: (12, 9),
+    580: (13, 0),
+    590: (13, 1),
 }
 
 # LLVM's major version → the newest PTX version that its NVPTX back end writes.

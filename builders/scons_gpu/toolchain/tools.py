@@ -54,6 +54,11 @@ class Toolchain:
         """One of NVIDIA's compilers as a library: see `libraries.NAMES`. Looked for when it is first asked for."""
         return self.libraries.get(name).tool
 
+    def tool(self, name: str) -> Tool | None:
+        """A program, a file or a library by its name."""
+        found: Tool | None = self.library(name) if name in NAMES else getattr(self, name)
+        return found
+
     def where(self, what: str) -> str:
         """For a message about a missing tool: the places where it was looked for, each with what was found wrong there."""
         looks = self.libraries.get(what).looked if what in NAMES else [look for look in self.looked if look.what == what]

@@ -7,8 +7,8 @@ import signal
 from dataclasses import dataclass
 
 from scons_gpu.errors import GpuError, ToolError, ToolKilledError, ToolStoppedError, UnsupportedArchError
-from scons_gpu.workers.output import condense
 from scons_gpu.toolchain.process import killed
+from scons_gpu.workers.output import condense
 
 __all__ = ["NEEDS", "Need", "death", "lacking"]
 

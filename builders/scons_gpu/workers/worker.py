@@ -1,4 +1,4 @@
-"""The process in which LLVM runs: one task after the other for the `Pool` that started it.
+"""The process in which LLVM runs, and NVIDIA's compilers where they are libraries: one task after the other for the `Pool` that started it.
 
 A task is a line of JSON on standard input, its answer a line of JSON on what was standard output at the start. Standard output and
 error then both lead to the file that the parent gave as standard error: what LLVM prints there belongs to the task at hand, and the
@@ -7,7 +7,9 @@ parent can still read it when LLVM took the process along. The worker ends with 
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import ctypes
 import dataclasses
 import json
 import math
@@ -25,24 +27,34 @@ from typing import TYPE_CHECKING, Any
 
 from scons_gpu.errors import DamagedError, GpuError, SourceError, ToolError, ToolMissingError
 from scons_gpu.lower.options import LowerOptions
-from scons_gpu.workers.deaths import lacking
-from scons_gpu.workers.output import condense
 from scons_gpu.store.files import write_atomic
 from scons_gpu.store.record import make
 from scons_gpu.store.store import Store
 from scons_gpu.toolchain.arch import Target, parse
+from scons_gpu.workers.deaths import lacking
+from scons_gpu.workers.output import condense
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from scons_gpu.assemble.provider import Assembled, AssembleOptions, Linked, Provider
     from scons_gpu.split.parse import Known
 
 __all__ = ["main"]
 
 
-def source(*, path: str, arch: str, output: str) -> dict[str, Any]:
-    """Reads IR (text or bitcode) and writes LLVM's printed text of it."""
-    from scons_gpu.source.ir import read_ir  # noqa: PLC0415 - each operation loads its own room
+def source(*, path: str, arch: str, output: str, name: str = "", assembler: tuple[str, int] | None = None) -> dict[str, Any]:
+    """Reads IR (text or bitcode) and writes LLVM's printed text of it; PTX is written as it is, once it was read.
+
+    `assembler`: see `source.ptx.Assembler`.
+    """
+    if path.endswith(".ptx"):
+        from scons_gpu.source.ptx import Assembler, read_ptx  # noqa: PLC0415 - each operation loads its own room
+
+        known = Assembler(*assembler) if assembler else None
+        write_atomic(Path(output), read_ptx(Path(path), name=name or path, target=_target(arch), assembler=known))
+        return {}
+    from scons_gpu.source.ir import read_ir  # noqa: PLC0415 - the same
 
     text, said = read_ir(Path(path), target=_target(arch))
     write_atomic(Path(output), text)
@@ -50,19 +62,31 @@ def source(*, path: str, arch: str, output: str) -> dict[str, Any]:
 
 
 def split(  # noqa: PLR0913 - one keyword per field of the message
-    *, path: str, source: str, arch: str, form: str, roots: Sequence[str], output: str, known: Known = ""
+    *, path: str, source: str, arch: str, form: str, roots: Sequence[str], output: str, known: Known = "", lines: bool = False
 ) -> dict[str, Any]:
-    """Splits IR: slices go to the store, the index to `output`, with what LLVM said. `known`: see `split.parse`."""
+    """Splits IR: slices go to the store, the index to `output`, with what LLVM said. `known`: see `split.parse`.
+
+    PTX is told by the suffix of `path`; `lines` keeps its line information.
+    """
     from scons_gpu.source.failed import from_ir  # noqa: PLC0415 - each operation loads its own room
     from scons_gpu.split import split as split_ir  # noqa: PLC0415 - the same
     from scons_gpu.split.index import Index, to_text  # noqa: PLC0415 - the same
 
     store = _store(tuple(roots))
-    text = _text(path)
+    text = _text(path) if not path.endswith(".ptx") else _ptx(path, source)
     if (failure := from_ir(text)) is not None:
         write_atomic(Path(output), to_text(Index(source=source, arch=_target(arch).name, form=form, failure=failure)))
         return {"units": 0}
-    index = split_ir(text, source=source, target=_target(arch), form=form, put=lambda slice_: store.put_text("slice", slice_), known=known)
+
+    def put(text: str) -> str:
+        return store.put_text("slice", text)
+
+    if path.endswith(".ptx"):
+        from scons_gpu.split.ptx import split_ptx  # noqa: PLC0415 - the same
+
+        index = split_ptx(text, source=source, target=_target(arch), form=form, put=put, lines=lines)
+    else:
+        index = split_ir(text, source=source, target=_target(arch), form=form, put=put, known=known)
     said = condense(_captured())
     if said:
         index = dataclasses.replace(index, notes=(*index.notes, said))
@@ -85,13 +109,16 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
     file: str = "",
     output: str = "",
     seconds: float | None = None,
+    as_ir: bool = False,
 ) -> dict[str, Any]:
-    """Lowers one slice. It comes by name (`slice`, from the store at `roots`) or is a `file`.
+    """Lowers one slice; one that is PTX already is only renamed. It comes by name (`slice`, from the store at `roots`) or is a `file`.
 
     `nvvm` is libNVVM's path, for options that lower by it. PTX and record go to the store's `path`, under `key`; or the PTX alone to
-    `output`; with neither it is in the answer as `ptx`. After `seconds` of CPU time the system ends this process.
+    `output`; with neither it is in the answer as `ptx`. `as_ir`: the optimised IR takes the PTX's place.
+    After `seconds` of CPU time the system ends this process.
     """
     from scons_gpu.lower import llvm  # noqa: PLC0415 - each operation loads its own room
+    from scons_gpu.split import ptx_slice  # noqa: PLC0415 - the same
 
     wanted = LowerOptions(**options)
     _limit(seconds)
@@ -99,26 +126,20 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
         _expected.add(llvm.STRIPPED)
     store = _store(tuple(roots)) if roots else None
     text = _text(file) if file or store is None else _slice(store, slice)
-    lowering: Callable[..., llvm.Ptx] = llvm.lower
-    if wanted.by == "nvvm":
-        from scons_gpu.lower.nvvm import lower as by_nvvm  # noqa: PLC0415 - loads 70 MB
-
-        lowering = partial(by_nvvm, library=nvvm)
-    try:
-        made = lowering(
+    if ptx_slice.is_ptx(text):
+        ptx = ptx_slice.renamed(text, dict(renames))
+    else:
+        ptx = _to_ptx(
             text,
-            target=_target(arch),
-            options=wanted,
+            wanted,
+            arch=arch,
+            nvvm=nvvm,
             libdevice=libdevice,
             renames=dict(renames),
             searched=searched,
             cache=str(store.root / "tools") if store else "",
+            **({"as_ir": True} if as_ir else {}),
         )
-    except ToolError as error:
-        raise lacking(text, arch) or error from None
-    if made.output:
-        print(made.output)  # noqa: T201 - where LLVM's own words go
-    ptx = made.text
     answer: dict[str, Any] = {"bytes": len(ptx), "warnings": store.drain_warnings() if store else []}
     if path and store is not None:
         _save(store, Path(path), ptx.encode(), key)
@@ -127,6 +148,23 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
     else:
         answer["ptx"] = ptx
     return answer
+
+
+def _to_ptx(text: str, options: LowerOptions, *, arch: str, nvvm: str, **rest: Any) -> str:  # noqa: ANN401 - what lowering takes
+    from scons_gpu.lower import llvm  # noqa: PLC0415 - each operation loads its own room
+
+    lowering: Callable[..., llvm.Ptx] = llvm.lower
+    if options.by == "nvvm":
+        from scons_gpu.lower.nvvm import lower as by_nvvm  # noqa: PLC0415 - loads 70 MB
+
+        lowering = partial(by_nvvm, library=nvvm)
+    try:
+        made = lowering(text, target=_target(arch), options=options, **rest)
+    except ToolError as error:
+        raise lacking(text, arch) or error from None
+    if made.output:
+        print(made.output)  # noqa: T201 - where LLVM's own words go
+    return made.text
 
 
 def _limit(seconds: float | None) -> None:
@@ -143,6 +181,12 @@ def _text(path: str) -> str:
         raise SourceError(msg) from None
 
 
+def _ptx(path: str, source: str) -> str:
+    from scons_gpu.source.ptx import read_text  # noqa: PLC0415 - each operation loads its own room
+
+    return read_text(Path(path), name=source)
+
+
 def _slice(store: Store, name: str) -> str:
     try:
         return store.get_text("slice", name)
@@ -156,7 +200,62 @@ def _save(store: Store, path: Path, data: bytes, key: Sequence[Sequence[str]]) -
     store.save(path, data, make(data, key=fields, output=condense(_captured()), seconds=_spent()))
 
 
-_OPERATIONS: dict[str, Callable[..., dict[str, Any]]] = {"source": source, "split": split, "lower": lower}
+def assemble(*, provider: Mapping[str, Any], ptx: str, arch: str, options: Mapping[str, Any], relocatable: bool) -> dict[str, Any]:
+    """PTX becomes an object, in the answer, through a provider that is a library."""
+    _keep_memory()
+    made = _provider(provider)
+    wanted = _assemble_options(options)
+    _limit(wanted.seconds)
+    work = made.compile_relocatable if relocatable else made.compile
+    return _told(work(ptx, target=_target(arch), options=wanted))
+
+
+def link(*, provider: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]], arch: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Objects and deferred PTX become an image, in the answer, through a provider that is a library."""
+    from scons_gpu.assemble.provider import LinkInput  # noqa: PLC0415 - each operation loads its own room
+
+    parts = [LinkInput(**{**part, "path": Path(part["path"])}) for part in inputs]
+    done = _provider(provider).link(parts, target=_target(arch), options=_assemble_options(options))
+    return _told(done)
+
+
+@lru_cache(maxsize=1)
+def _keep_memory() -> None:
+    """Has glibc keep what is freed: the compiler gives all of its memory back after each unit, and 3 ms of 17 went into asking again."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD, malloc.h
+        mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
+
+
+def _provider(told: Mapping[str, Any]) -> Provider:
+    from scons_gpu.assemble.making import Making, make  # noqa: PLC0415 - each operation loads its own room
+
+    return make(Making.from_json(told))
+
+
+def _told(done: Assembled | Linked) -> dict[str, Any]:
+    return {
+        "data": base64.b64encode(done.data).decode(),
+        "told": done.output,
+        "resources": [vars(each) for each in done.resources],
+        "seconds": done.seconds,
+    }
+
+
+def _assemble_options(told: Mapping[str, Any]) -> AssembleOptions:
+    from scons_gpu.assemble.provider import AssembleOptions  # noqa: PLC0415 - each operation loads its own room
+
+    return AssembleOptions(**{**told, "flags": tuple(told["flags"])})
+
+
+_OPERATIONS: dict[str, Callable[..., dict[str, Any]]] = {
+    "source": source,
+    "split": split,
+    "lower": lower,
+    "assemble": assemble,
+    "link": link,
+}
 _begun = 0.0
 """CPU seconds of this process when the task at hand began."""
 _expected: set[str] = set()

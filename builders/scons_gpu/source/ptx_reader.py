@@ -10,12 +10,35 @@ from dataclasses import dataclass
 
 from scons_gpu.errors import LinkError
 
-__all__ = ["NAME", "SKIP", "Header", "Module", "Statement", "plain", "read", "target_named"]
+__all__ = [
+    "LOC",
+    "NAME",
+    "SKIP",
+    "Header",
+    "Module",
+    "Statement",
+    "UnreadableError",
+    "parse",
+    "plain",
+    "read",
+    "target_named",
+    "uncommented",
+]
 
 SKIP = r'//[^\n]*|/\*.*?\*/|"[^"\n]*"'
 """What a name inside does not count: comments and strings. A backslash means nothing to ptxas, so no string holds a quote."""
 NAME = r"(?<![\w$.%])[A-Za-z_$][\w$]*"
 """A name that is neither a register, a directive or modifier, nor the tail of a number such as 0f3F800000."""
+
+LOC = (
+    r"\.loc(?P<gap>\s+)(?P<file>\d+)(?P<line>\s+\d+\s+\d+)"
+    r"(?:(?:\s*,\s*function_name\s+[\w$]+(?:\s*\+\s*\d+)?)?\s*,\s*inlined_at(?:\s+\d+){3})?"
+)
+"""One line's place in a source. What follows the numbers leads into debug sections.
+
+Every branch of a pattern that goes over all text starts with a letter of its own: only then does `re` look for first letters, which is
+five times as fast.
+"""
 
 _BLANK = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 # Each branch starts with a letter of its own: `re` then looks for first letters alone, which is much faster.
@@ -43,6 +66,16 @@ _ALIAS = re.compile(r"\.alias\s+(?P<name>[\w$]+)\s*,\s*(?P<target>[\w$]+)\s*;")
 _GROUPS = re.compile(rf"{{[^;]*}}|{_PARENTHESES}|\[[^]]*\]|=[^,{{;]*")
 _DECLARATOR = re.compile(NAME)
 _TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
+
+
+class UnreadableError(Exception):
+    """Text that is no PTX: why not, and in which line (0: as a whole)."""
+
+    def __init__(self, why: str, *, line: int = 0, shown: str = "") -> None:
+        super().__init__(why)
+        self.why = why
+        self.line = line
+        self.shown = shown
 
 
 @dataclass(frozen=True)
@@ -89,8 +122,23 @@ def plain(text: str) -> str:
     return " ".join(_COMMENT.sub(lambda match: " " if match["comment"] else match[0], text).split())
 
 
+def uncommented(text: str) -> str:
+    """`text` with a blank in place of each comment, and every line where it was."""
+    return _COMMENT.sub(lambda match: " " + "\n" * match[0].count("\n") if match["comment"] else match[0], text)
+
+
 def read(text: str, *, label: str) -> Module | None:
     """The module that `text` is; None where it holds nothing. Raises LinkError naming `label` and the line that does not read."""
+    try:
+        return parse(text)
+    except UnreadableError as error:
+        where = f"line {error.line} of its PTX {error.why}: {error.shown}" if error.line else error.why
+        msg = f"{label}: {where}"
+        raise LinkError(msg) from None
+
+
+def parse(text: str) -> Module | None:
+    """The same for text that nobody named yet. Raises UnreadableError."""
     fields: dict[str, str] = {}
     files: list[tuple[str, str]] = []
     statements: list[Statement] = []
@@ -100,7 +148,7 @@ def read(text: str, *, label: str) -> Module | None:
     while position < len(text):
         line = _LINE.match(text, position)
         if line is None:
-            statement, end = _statement(text, position, label)
+            statement, end = _statement(text, position)
             statements.append(statement)
         else:
             end = line.end()
@@ -111,16 +159,16 @@ def read(text: str, *, label: str) -> Module | None:
             else:
                 fields.update((name, value) for name, value in line.groupdict().items() if value)
         position = _skip(text, end)
-    return Module(header=_header(fields, label), statements=tuple(statements), files=tuple(files))
+    return Module(header=_header(fields), statements=tuple(statements), files=tuple(files))
 
 
-def _header(fields: dict[str, str], label: str) -> Header:
+def _header(fields: dict[str, str]) -> Header:
     missing = [name for name, field in ((".version", "version"), (".target", "target")) if field not in fields]
     if missing:
-        msg = f"{label}: not PTX: no {' and no '.join(missing)}"
-        raise LinkError(msg)
+        msg = f"not PTX: no {' and no '.join(missing)}"
+        raise UnreadableError(msg)
     target = tuple(option.strip() for option in fields["target"].split(","))
-    return Header(version=fields["version"], target=(target[0], *sorted(target[1:])), address_size=fields.get("size", "32"))
+    return Header(version=fields["version"], target=(target[0], *sorted(target[1:])), address_size=fields.get("size", "64"))
 
 
 def _skip(text: str, position: int) -> int:
@@ -128,45 +176,44 @@ def _skip(text: str, position: int) -> int:
     return match.end() if match else position
 
 
-def _fail(text: str, position: int, label: str, why: str) -> LinkError:
-    line = text.count("\n", 0, position) + 1
+def _fail(text: str, position: int, why: str) -> UnreadableError:
     shown = text[position : position + 60].split("\n", 1)[0].rstrip()
-    return LinkError(f"{label}: line {line} of its PTX {why}: {shown}")
+    return UnreadableError(why, line=text.count("\n", 0, position) + 1, shown=shown)
 
 
-def _statement(text: str, start: int, label: str) -> tuple[Statement, int]:
+def _statement(text: str, start: int) -> tuple[Statement, int]:
     """The statement at `start`, and where it ends."""
     depth = 0
     for mark in _MARK.finditer(text, start):
         if mark[0] == ";" and depth == 0:
-            return _simple(text, start, mark.end(), label)
+            return _simple(text, start, mark.end())
         if mark[0] == "{":
             if depth == 0 and not _VARIABLE.match(text, start):
-                end = _close(text, mark.start(), label)
-                return _braced(text, start, mark.start(), end, label), end
+                end = _close(text, mark.start())
+                return _braced(text, start, mark.start(), end), end
             depth += 1
         elif mark[0] == "}":
             depth -= 1
-    raise _fail(text, start, label, "does not end")
+    raise _fail(text, start, "does not end")
 
 
-def _close(text: str, start: int, label: str) -> int:
+def _close(text: str, start: int) -> int:
     """Behind the brace that closes the one at `start`."""
     depth = 0
     for mark in _BRACE.finditer(text, start):
         depth += {"{": 1, "}": -1}.get(mark[0], 0)
         if depth == 0:
             return mark.end()
-    raise _fail(text, start, label, "opens a brace that nothing closes")
+    raise _fail(text, start, "opens a brace that nothing closes")
 
 
-def _braced(text: str, start: int, brace: int, end: int, label: str) -> Statement:
+def _braced(text: str, start: int, brace: int, end: int) -> Statement:
     if text.startswith(".section", start):
         name = plain(text[start + len(".section") : brace])
         return Statement(kind="section", text=text[start:end], names=(name,) if text[brace + 1 : end - 1].strip() else ())
     function = _FUNCTION.match(plain(text[start:brace]))
     if function is None:
-        raise _fail(text, start, label, "does not read")
+        raise _fail(text, start, "does not read")
     return Statement(kind="function", text=text[start:end], names=(function["name"],), linkage=_linkage(function))
 
 
@@ -174,13 +221,13 @@ def _linkage(function: re.Match[str]) -> str:
     return function["linkage"] or ("visible" if function["what"] == "entry" else "")
 
 
-def _simple(text: str, start: int, end: int, label: str) -> tuple[Statement, int]:
+def _simple(text: str, start: int, end: int) -> tuple[Statement, int]:
     whole = text[start:end]
     shape = plain(whole)
     if variable := _VARIABLE.match(shape):
         names = tuple(name[0] for name in map(_DECLARATOR.search, _GROUPS.sub(" ", shape).split(",")) if name)
         if len(names) > 1 and variable["linkage"]:
-            raise _fail(text, start, label, "declares several names at once; write one declaration for each")
+            raise _fail(text, start, "declares several names at once; write one declaration for each")
         if names:
             return Statement(kind="variable", text=whole, names=names, linkage=variable["linkage"] or "", space=variable["space"]), end
     elif function := _FUNCTION.match(shape):
@@ -189,4 +236,4 @@ def _simple(text: str, start: int, end: int, label: str) -> tuple[Statement, int
         return Statement(kind="alias", text=whole, names=(alias["name"], alias["target"])), end
     elif shape.startswith(".pragma"):
         return Statement(kind="pragma", text=whole), end
-    raise _fail(text, start, label, "does not read")
+    raise _fail(text, start, "does not read")

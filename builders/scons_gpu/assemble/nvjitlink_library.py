@@ -1,0 +1,184 @@
+"""One nvJitLink library in this process: one call of it from first option to image, and what it says meanwhile.
+
+It is reached through cuda.bindings, with three things made good that were met in 13.4 with nvJitLink 13.5:
+
+- cuda.bindings looks for a library by itself. The one that was found is loaded first; the bindings take what is loaded.
+- The library keeps the pointer to an input's name until the link, and the bindings free the name at once: messages then show another
+  input's name, or garbage. So inputs are added through ctypes, which lets the names live.
+- Two handles at once, of two threads, hang for good. One lock is held from a handle's first call to its last.
+
+And the library says some errors on the process' standard error alone, and then that it succeeded: two definitions of one name are such
+("@E@error   : Multiple definition of ..."). So standard error is listened to while it works.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import replace
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import scons_gpu
+from scons_gpu.assemble.library import Answer
+from scons_gpu.errors import ToolError, ToolMissingError
+from scons_gpu.toolchain.process import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["CLONES", "Library", "bindings_file", "load", "probe", "tried"]
+
+_ONE = threading.Lock()
+_STRAY = "@E@"
+_CUBIN, _PTX = 1, 2  # nvJitLinkInputType
+_MISSING_BINDINGS = "pip install 'scons-gpu[toolkit]' brings cuda-python"
+
+# What the probe tries is a call with an external function, for an architecture that every release since 11.8 knows.
+_TRIED = """\
+.version 7.8
+.target sm_90
+.address_size 64
+.extern .func (.param .b32 r) f(.param .b32 a);
+.visible .func (.param .b32 r) g(.param .b32 a) { .reg .b32 %r<2>; ld.param.b32 %r1, [a]; st.param.b32 [r], %r1; ret; }
+"""
+CLONES = ("-Xptxas=-enable-func-clone-sc", "-Xptxas=true")
+# Not `-m`, as in the pool of workers: the current folder must not come before Python's own.
+_PROBE = """
+import sys
+sys.path[:] = [folder for folder in sys.path if folder]
+sys.path.insert(0, sys.argv[1])
+import scons_gpu
+sys.path.append(sys.path.pop(0))
+from scons_gpu.assemble.nvjitlink_library import load, tried
+print(*tried(load(sys.argv[2])))
+"""
+
+
+@lru_cache(maxsize=8)
+def load(path: str) -> Library:
+    """The library at `path`. Raises ToolMissingError where it or cuda.bindings does not load, ToolError where another is in its place."""
+    try:
+        library = ctypes.CDLL(path, mode=os.RTLD_GLOBAL | os.RTLD_NOW)
+        from cuda.bindings import nvjitlink  # noqa: PLC0415 - an extra
+        from cuda.bindings._internal import nvjitlink as bound  # noqa: PLC0415 - the one place that tells which library was taken
+
+        nvjitlink.version()  # binds it
+        taken = bound._inspect_function_pointer("__nvJitLinkCreate")  # noqa: SLF001 - see above
+    except (OSError, ImportError, RuntimeError) as error:
+        msg = f"nvJitLink ({path}) cannot be used"
+        raise ToolMissingError(msg, output=str(error), hint=_MISSING_BINDINGS) from error
+    if taken != ctypes.cast(library.nvJitLinkCreate, ctypes.c_void_p).value:
+        msg = f"another nvJitLink was loaded into this process before {path}"
+        raise ToolError(msg, hint="name the one that is wanted by GPU_CUDA_PATH, or take the other one out of LD_LIBRARY_PATH")
+    return Library(library, nvjitlink)
+
+
+class Library:
+    """Made by `load`."""
+
+    def __init__(self, library: ctypes.CDLL, bindings: Any) -> None:  # noqa: ANN401 - the bindings have no types that mypy reads
+        self._bindings = bindings
+        self._add = library.nvJitLinkAddData
+        self._add.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p]
+        self._add.restype = ctypes.c_int
+
+    def link(self, options: Sequence[str], inputs: Sequence[tuple[str, bytes]]) -> Answer:
+        """One call. An input is its name, which ends in .ptx for PTX, and its bytes."""
+        with _ONE, _overheard() as heard:
+            start, begun = time.monotonic(), time.thread_time()
+            answer = self._called(options, inputs)
+            seconds, cpu = time.monotonic() - start, time.thread_time() - begun
+        stray = "".join(heard)
+        if stray and not answer.code:
+            answer = replace(answer, code=int(self._bindings.Result.ERROR_INTERNAL), result="complete: an error was printed", errors=stray)
+        return replace(answer, seconds=seconds, cpu=cpu)
+
+    def _called(self, options: Sequence[str], inputs: Sequence[tuple[str, bytes]]) -> Answer:
+        try:
+            handle = self._bindings.create(len(options), list(options))
+        except self._bindings.nvJitLinkError as error:
+            return Answer(error.status, self._name("create", error.status), errors=f"its options were: {' '.join(options)}")
+        try:
+            answer = self._linked(handle, inputs)
+            return replace(answer, errors=self._log(handle, "error"), info=self._log(handle, "info"))
+        finally:
+            self._bindings.destroy(handle)
+
+    def _linked(self, handle: int, inputs: Sequence[tuple[str, bytes]]) -> Answer:
+        names = [name.encode() for name, _ in inputs]  # alive until the link is done
+        for position, (name, (_, data)) in enumerate(zip(names, inputs, strict=True)):
+            code = self._add(handle, _PTX if name.endswith(b".ptx") else _CUBIN, data, len(data), name)
+            if code:
+                return Answer(code, self._name("add", code), failed_at=position)
+        try:
+            self._bindings.complete(handle)
+        except self._bindings.nvJitLinkError as error:
+            return Answer(error.status, self._name("complete", error.status))
+        image = bytearray(self._bindings.get_linked_cubin_size(handle))
+        self._bindings.get_linked_cubin(handle, image)
+        return Answer(0, "", image=bytes(image))
+
+    def _log(self, handle: int, which: str) -> str:
+        size = getattr(self._bindings, f"get_{which}_log_size")(handle)
+        log = bytearray(size)
+        if size:
+            getattr(self._bindings, f"get_{which}_log")(handle, log)
+        return bytes(log).decode(errors="replace").rstrip("\0\n ")
+
+    def _name(self, step: str, code: int) -> str:
+        return f"{step}: {self._bindings.Result(code).name}"
+
+
+@contextlib.contextmanager
+def _overheard() -> Iterator[list[str]]:
+    """The lines of errors that the library prints meanwhile, without their mark. What anybody else prints is passed on afterwards."""
+    heard: list[str] = []
+    with tempfile.TemporaryFile() as file:
+        sys.stderr.flush()
+        kept = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield heard
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            file.seek(0)
+            for line in file.read().decode(errors="replace").splitlines(keepends=True):
+                if line.startswith(_STRAY):
+                    heard.append(line.removeprefix(_STRAY))
+                else:
+                    os.write(kept, line.encode())
+            os.close(kept)
+
+
+def tried(library: Library) -> tuple[str, ...]:
+    """Of "link", "relocatable" and "clones", what the library does when it is tried. Run in a process of its own: a library may crash."""
+    inputs = [("part-000000.ptx", _TRIED.encode())]
+    options = {"link": [], "relocatable": ["-r"], "clones": CLONES}
+    return tuple(name for name, given in options.items() if library.link(["-arch=sm_90", *given], inputs).code == 0)
+
+
+def probe(path: str) -> dict[str, str]:
+    """What `tried` says of the library at `path`, each as "yes" or "no"; `words` is why, where it does not even run."""
+    package = str(Path(scons_gpu.__file__).parents[1])
+    ended = run([sys.executable, "-c", _PROBE, package, path])
+    found = ended.stdout.split() if ended.status == 0 else []
+    words = "" if ended.status == 0 else (ended.stderr.strip().splitlines() or [f"it ended with status {ended.status}"])[-1]
+    return {**{name: "yes" if name in found else "no" for name in ("link", "relocatable", "clones")}, "words": words}
+
+
+def bindings_file() -> str:
+    """The file of cuda.bindings that decides whether a library can be used at all; empty without it. Imports nothing of it."""
+    try:
+        spec = find_spec("cuda.bindings.nvjitlink")
+    except ImportError:
+        return ""
+    return spec.origin or "" if spec else ""

@@ -1,0 +1,268 @@
+"""What assembles and links: every provider that needs no GPU builds the same program; L1 to L7 and L11 of deferral."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from project import LL_HEAD, Project, ll
+
+from scons_gpu.link import elf
+from scons_gpu.toolchain.tools import discover
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from toolkits import Toolkit
+
+STATE = "@counter = addrspace(1) externally_initialized global i32 0\n"
+COUNT = """
+define ptx_kernel void @count(i32 %by) {
+  %old = atomicrmw add ptr addrspace(1) @counter, i32 %by seq_cst
+  ret void
+}
+define ptx_kernel void @twice(i32 %by) {
+  %more = shl i32 %by, 1
+  %old = atomicrmw add ptr addrspace(1) @counter, i32 %more seq_cst
+  ret void
+}
+"""
+PROGRAM = """\
+then = env.GpuModule("then", ["then.ll"])
+env.GpuProgram("build/net", env.GpuModule("net", ["net.ll"], submodules=[then]))
+"""
+LINKING = ("ptxas", "nvptxcompiler+nvlink", "ptxas+nvjitlink", "nvptxcompiler+nvjitlink", "nvjitlink")
+
+
+@pytest.fixture
+def net(project: Project) -> Project:
+    project.write("net.ll", ll("one=1.0", "two=2.0", head=STATE) + COUNT)
+    project.write("then.ll", ll("one=1.0", "three=3.0"))
+    project.write("SConstruct", PROGRAM)
+    return project
+
+
+def symbols(project: Project, module: str = "net") -> tuple[list[str], list[str]]:
+    read = elf.read(project.bytes(f"build/net/{module}/sm_90.cubin"), path=module)
+    assert not read.relocatable
+    kernels = sorted(symbol.name for symbol in read.symbols if symbol.kind == "kernel" and symbol.defined)
+    return kernels, [symbol.name for symbol in read.variables]
+
+
+def registers(project: Project) -> dict[str, int]:
+    kernels = project.manifest()["modules"]["net"]["kernels"]
+    return {name: kernel["archs"]["sm_90"]["registers"] for name, kernel in kernels.items()}
+
+
+@pytest.mark.parametrize("provider", LINKING)
+def test_every_provider_builds_the_same_program(net: Project, provider: str) -> None:
+    net.write("SConstruct", f'env["GPU_PROVIDER"] = "{provider}"\n' + PROGRAM)
+    net.build("-j2")
+    assert symbols(net) == (["count", "one", "twice", "two"], ["counter"])
+    assert symbols(net, "then")[0] == ["one", "three"]
+    counted = net.stats()
+    assert (counted["references"], counted["shared"], counted["compiled"], counted["deferred"]) == (6, 1, 5, 0)
+    net.idle()
+    assert all(count and count <= 24 for count in registers(net).values())
+    assert net.manifest()["modules"]["net"]["options"]["provider"] == provider
+    assert set(net.manifest()["tools"]) & {"ptxas", "nvptxcompiler", "nvlink", "nvjitlink"} == set(parts(provider))
+    made = net.files("build/**/*")
+    net.edit("net.ll", "fadd float %old, 2.0", "fadd float %old, 5.0")
+    net.build()
+    assert net.compiled() == ["two"]
+    net.edit("net.ll", "fadd float %old, 5.0", "fadd float %old, 2.0")
+    net.build()
+    assert net.compiled() == []
+    assert {name: data for name, data in net.files("build/**/*").items() if name.endswith((".cubin", ".json", ".fatbin"))} == {
+        name: data for name, data in made.items() if name.endswith((".cubin", ".json", ".fatbin"))
+    }
+
+
+def parts(provider: str) -> list[str]:
+    return ["ptxas", "nvlink"] if provider == "ptxas" else provider.split("+")
+
+
+@pytest.mark.parametrize("provider", ["ptxas", "nvptxcompiler", "nvjitlink"])
+def test_every_compiler_makes_a_bundle(net: Project, provider: str) -> None:
+    net.build("-j2", "GPU_LINK=bundle", f"GPU_PROVIDER={provider}")
+    assert all(count and count <= 24 for count in registers(net).values())
+    net.idle("GPU_LINK=bundle", f"GPU_PROVIDER={provider}")
+
+
+def test_going_from_one_provider_to_another_and_back_compiles_once_each(net: Project) -> None:
+    net.build("GPU_PROVIDER=ptxas")
+    first = net.bytes("build/net/net/sm_90.cubin")
+    net.build("GPU_PROVIDER=nvptxcompiler+nvlink")
+    assert net.done()["lower"] == 0, "PTX is the same for all"
+    assert net.stats()["compiled"] == 5
+    net.build("GPU_PROVIDER=ptxas")
+    assert net.stats()["compiled"] == 0
+    assert net.bytes("build/net/net/sm_90.cubin") == first
+
+
+@pytest.mark.parametrize("provider", ["nvptxcompiler+nvlink", "nvjitlink"])
+def test_order_and_folder_change_no_byte(tmp_path: Path, provider: str) -> None:
+    made = []
+    for name, jobs in (("one", "-j1"), ("another folder", "-j4")):
+        project = Project(tmp_path / name)
+        project.write("net.ll", ll("one=1.0", "two=2.0", head=STATE) + COUNT)
+        project.write("then.ll", ll("one=1.0", "three=3.0"))
+        project.write("SConstruct", PROGRAM)
+        project.build(jobs, f"GPU_PROVIDER={provider}")
+        made.append({name: data for name, data in project.files("build/**/*").items() if name.endswith((".cubin", ".fatbin", "net.json"))})
+    assert made[0] == made[1]
+
+
+# deferral
+
+
+@pytest.mark.parametrize("provider", ["nvjitlink", "ptxas", "nvptxcompiler+nvlink"])
+def test_l1_ptx_is_handed_to_the_link(net: Project, provider: str) -> None:
+    arguments = (f"GPU_PROVIDER={provider}", "GPU_DEFER=always")
+    net.build("-j2", *arguments)
+    assert symbols(net) == (["count", "one", "twice", "two"], ["counter"])
+    assert net.done()["assemble"] == 0, "the relocatable operation is never called"
+    assert (net.done()["defer"], net.done()["lower"]) == (6, 6)
+    counted = net.stats()
+    assert (counted["needed"], counted["deferred"], counted["compiled"], counted["reused"]) == (5, 5, 0, 0)
+    kernels = net.manifest()["modules"]["net"]["kernels"]
+    assert all(kernel["archs"]["sm_90"]["object"] is None for kernel in kernels.values())
+    assert all(count and count <= 24 for count in registers(net).values())
+    assert all(kernel["archs"]["sm_90"]["spill_bytes"] == 0 for kernel in kernels.values())
+    net.idle(*arguments)
+    net.edit("net.ll", "fadd float %old, 2.0", "fadd float %old, 5.0")
+    net.build(*arguments)
+    assert net.done()["lower"] == 1
+    assert net.done()["link"] == 1
+
+
+@pytest.mark.parametrize("provider", ["ptxas", "nvptxcompiler+nvlink"])
+def test_l1_what_is_assembled_in_the_link_is_what_would_have_been_before_it(net: Project, provider: str) -> None:
+    net.build(f"GPU_PROVIDER={provider}")
+    images = [net.bytes(f"build/net/{name}/sm_90.cubin") for name in ("net", "then")]
+    net.build(f"GPU_PROVIDER={provider}", "GPU_DEFER=always")
+    assert [net.bytes(f"build/net/{name}/sm_90.cubin") for name in ("net", "then")] == images
+
+
+def test_l3_deferred_files_keep_their_ptx(net: Project) -> None:
+    net.build("GPU_DEFER=always")
+    ptx = {data for name, data in net.files(".gpu-store/ptx/*/*.ptx").items()}
+    deferred = net.files(".gpu-store/deferred/*/*.dptx")
+    assert {data.split(b"\n", 1)[1] for data in deferred.values()} == ptx
+    header = json.loads(next(iter(deferred.values())).split(b"\n", 1)[0])
+    assert (header["format"], header["arch"]) == ("scons-gpu/dptx/1", "sm_90")
+    for name in deferred:
+        net.path(name).write_bytes(b"\x7fELF not what it was")
+    net.edit("net.ll", "fadd float %old, 2.0", "fadd float %old, 5.0")
+    warned = net.build("GPU_DEFER=always")
+    assert warned.output.count("it is made again") == len(deferred) - 2, "of the image that is linked again"
+    assert symbols(net) == (["count", "one", "twice", "two"], ["counter"])
+
+
+@pytest.mark.parametrize("provider", ["nvjitlink", "ptxas", "nvptxcompiler+nvlink"])
+def test_l5_what_is_wrong_with_the_ptx_is_found_at_the_link_and_names_the_kernel(project: Project, provider: str) -> None:
+    bad = 'define ptx_kernel void @bad() {\n  call void asm sideeffect "bogus.u32 nonsense;", ""()\n  ret void\n}\n'
+    project.write("good.ll", ll("one=1.0"))
+    project.write("sub/bad.ll", LL_HEAD + bad)
+    project.write("SConstruct", 'env.GpuProgram("build/net", env.GpuModule("net", ["good.ll", "sub/bad.ll"]))\n')
+    result = project.fail(f"GPU_PROVIDER={provider}", "GPU_DEFER=always")
+    (line,) = [line for line in result.output.splitlines() if line.startswith("error: ")]
+    assert line.startswith("error: kernel bad of sub/bad.ll (module net, sm_90): ")
+    assert "bogus" in result.output
+    assert "part-0" not in result.output, "no file of the link's own"
+    assert not project.exists("build/net/net/sm_90.cubin")
+
+
+def test_l2_what_cannot_link_is_refused_when_it_is_read(net: Project) -> None:
+    for arguments in (["GPU_PROVIDER=nvptxcompiler"], ["GPU_PROVIDER=nvptxcompiler", "GPU_DEFER=always"]):
+        result = net.fail(*arguments)
+        assert "GPU_PROVIDER=nvptxcompiler does not fit: this build needs to assemble relocatable objects and link" in result.output
+        assert "name what does, as in nvptxcompiler+nvlink" in result.output
+        assert net.done() == {}
+
+
+def test_the_driver_that_is_not_there_says_where_it_was_looked_for(net: Project, tmp_path: Path) -> None:
+    if discover(environ={}, prefix="/nowhere", facts=tmp_path).library("driver"):
+        pytest.skip("this machine has a driver")
+    result = net.fail("GPU_PROVIDER=driver")
+    assert "GPU_PROVIDER=driver does not fit" in result.output
+    assert "libcuda.so.1" in result.output
+
+
+@pytest.mark.parametrize("value", ["nvcc", "nvlink", "nvptxcompiler+", "nvjitlink+nvjitlink", "auto+nvlink"])
+def test_a_provider_that_does_not_exist_is_told_with_those_that_do(net: Project, value: str) -> None:
+    assert f"GPU_PROVIDER={value} is not known" in net.fail(f"GPU_PROVIDER={value}").output
+
+
+def test_l7_none_ends_with_ptx_in_the_fatbin_and_says_so(net: Project) -> None:
+    net.build("GPU_PROVIDER=ptxas")
+    said = net.build("GPU_PROVIDER=none")
+    assert "none: taken: nothing assembles, modules end with PTX" in said.stderr
+    assert not net.exists("build/net/net/sm_90.cubin"), "nobody may load it now"
+    text = net.read("build/net/net/sm_90.ptx")
+    assert text.count(".entry") == 4
+    assert net.done()["assemble"] == 0
+    kernel = net.manifest()["modules"]["net"]["kernels"]["one"]["archs"]["sm_90"]
+    assert (kernel["object"], kernel["registers"]) == (None, None)
+    assert set(net.manifest()["tools"]) == {"llvm", "libdevice", "fatbinary"}
+    net.idle("GPU_PROVIDER=none")
+
+
+def test_l7_without_any_of_nvidias_tools_the_fatbin_holds_the_ptx(net: Project, toolkit: Toolkit) -> None:
+    for name in ("ptxas", "nvlink"):
+        (toolkit.root / "bin" / name).unlink()
+    arguments = (f"GPU_CUDA_PATH={toolkit.root}", "GPU_PROVIDER=none")
+    net.build(*arguments)
+    assert toolkit.counts() == {"fatbinary": 2}
+    (toolkit.root / "bin/fatbinary").unlink()
+    (toolkit.root / "bin/ptxas").write_text("not a program: only so that the folder is taken for a toolkit")
+    (toolkit.root / "lib").mkdir()
+    (toolkit.root / "lib/libnvvm.so.4").write_text("the same")
+    net.build(*arguments)
+    fatbin = net.bytes("build/net/net.fatbin")
+    assert fatbin.startswith(b"\x50\xed\x55\xba")
+    assert fatbin.count(b".entry") == 4
+    net.idle(*arguments)
+
+
+def test_l6_when_an_assembler_appears_the_next_build_makes_objects(net: Project, toolkit: Toolkit, tmp_path: Path) -> None:
+    if discover(environ={}, prefix="/nowhere", facts=tmp_path / "facts").library("driver"):
+        pytest.skip("this machine has a driver, which links")
+    hidden = {name: (toolkit.root / "bin" / name).rename(toolkit.root / name) for name in ("ptxas", "nvlink")}
+    argument = f"GPU_CUDA_PATH={toolkit.root}"
+    said = net.build(argument)
+    assert "none: taken: nothing that assembles was found, modules end with PTX" in said.stderr
+    assert f"ptxas: not found; looked for in: {toolkit.root}/bin" in said.stderr
+    assert net.exists("build/net/net/sm_90.ptx")
+    for name, path in hidden.items():
+        path.rename(toolkit.root / "bin" / name)
+    net.build(argument)
+    assert symbols(net) == (["count", "one", "twice", "two"], ["counter"])
+    assert not net.exists("build/net/net/sm_90.ptx")
+    assert net.done()["lower"] == 0
+    assert toolkit.counts()["ptxas"] == 6
+
+
+# what holds for every provider
+
+
+@pytest.mark.parametrize("provider", ["nvptxcompiler+nvlink", "nvjitlink"])
+def test_t3_warnings_of_a_reused_unit_are_shown_again(net: Project, provider: str) -> None:
+    arguments = (f"GPU_PROVIDER={provider}", "GPU_MAXRREGCOUNT=16")
+    first = net.build(*arguments)
+    assert "register count of 16" in first.stderr
+    net.edit("net.ll", "fadd float %old, 2.0", "fadd float %old, 5.0")
+    again = net.build(*arguments)
+    assert again.stderr.count("one  sm_90:") == 1
+
+
+@pytest.mark.parametrize("provider", ["nvptxcompiler+nvlink", "nvjitlink"])
+def test_a4_what_an_architecture_lacks_is_told_with_the_kernel(project: Project, provider: str) -> None:
+    asm = 'define ptx_kernel void @late() {\n  call void asm sideeffect "griddepcontrol.wait;", ""()\n  ret void\n}\n'
+    project.write("k.ll", LL_HEAD + asm)
+    project.write("SConstruct", 'env.GpuProgram("build/net", env.GpuModule("net", ["k.ll"], GPU_ARCHS=["sm_80"]))\n')
+    result = project.fail(f"GPU_PROVIDER={provider}")
+    assert "error: kernel late of net/k.ll (sm_80): " in result.output
+    assert "griddepcontrol" in result.output
+    assert "sm_90" in result.output
