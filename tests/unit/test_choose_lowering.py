@@ -28,9 +28,9 @@ READS = Reads(dialects=(("90", 7), ("100", 22), ("100a", 22)), ptx=95)
 
 
 def taken(
-    wanted: str, arch: str, *, llvm: str = LLVM, ptxas: Tool | None = PTXAS, nvvm: Tool | None = NVVM, found: Reads | None = READS
+    wanted: str, arch: str, *, llvm: str = LLVM, assembler: Tool | None = PTXAS, nvvm: Tool | None = NVVM, found: Reads | None = READS
 ) -> Lowering:
-    return decide(wanted, target=parse(arch)[0], llvm=llvm, ptxas=ptxas, nvvm=nvvm, found=found)
+    return decide(wanted, target=parse(arch)[0], llvm=llvm, assembler=assembler, nvvm=nvvm, found=found)
 
 
 @pytest.mark.parametrize("arch", ["sm_100", "sm_100a", "compute_100"])
@@ -45,7 +45,7 @@ def test_it_is_taken_where_it_reads_our_ir(arch: str) -> None:
         ("sm_90", {}, "for this architecture it reads the IR of LLVM 7, and ours is of LLVM 22"),
         ("sm_120", {}, "it does not know this architecture"),
         ("sm_100", {"llvm": "23.0.0 abc"}, "for this architecture it reads the IR of LLVM 22, and ours is of LLVM 23"),
-        ("sm_100", {"ptxas": OLD_PTXAS}, "it writes PTX 9.5, and ptxas 13.0.48 reads up to 9.0"),
+        ("sm_100", {"assembler": OLD_PTXAS}, "it writes PTX 9.5, and ptxas 13.0.48 reads up to 9.0"),
         ("sm_100", {"found": Reads(trouble="no such function")}, "no such function"),
         ("sm_100", {"found": Reads(dialects=(("100", 22),), trouble="cannot compile")}, "cannot compile"),
         ("sm_100", {"found": Reads()}, "it does not tell what it reads"),
@@ -72,7 +72,7 @@ def test_an_older_llvm_is_read_too() -> None:
 
 
 def test_without_an_assembler_no_ptx_is_too_new() -> None:
-    assert taken("auto", "sm_100", ptxas=None).by == "nvvm"
+    assert taken("auto", "sm_100", assembler=None).by == "nvvm"
 
 
 def test_without_it_llvm_lowers() -> None:
@@ -91,9 +91,9 @@ def chain(found: Found, **more: object) -> Toolchain:
 
 def test_a_missing_library_is_told_with_its_places(tmp_path: Path) -> None:
     nowhere = chain(Found(None, (Look("nvvm", "/opt/cuda/lib64", "CUDA_PATH", "not there"),)))
-    assert choose(nowhere, target=parse("sm_100")[0], facts=tmp_path).by == "llvm"
+    assert choose(nowhere, target=parse("sm_100")[0], assembler=PTXAS, facts=tmp_path).by == "llvm"
     with pytest.raises(ToolMissingError, match=r"GPU_LOWER=nvvm: libNVVM was not found.*\n.*/opt/cuda/lib64 \(CUDA_PATH: not there\)"):
-        choose(nowhere, wanted="nvvm", target=parse("sm_100")[0], facts=tmp_path)
+        choose(nowhere, wanted="nvvm", target=parse("sm_100")[0], assembler=PTXAS, facts=tmp_path)
 
 
 def test_nobody_looks_for_it_where_llvm_is_asked_for(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_nobody_looks_for_it_where_llvm_is_asked_for(tmp_path: Path) -> None:
         raise AssertionError(name)
 
     tools = Toolchain(llvm=LLVM, ptxas=PTXAS, libraries=Libraries(look))
-    assert choose(tools, wanted="llvm", target=parse("sm_100")[0], facts=tmp_path).why == "asked for"
+    assert choose(tools, wanted="llvm", target=parse("sm_100")[0], assembler=PTXAS, facts=tmp_path).why == "asked for"
     assert library(tools, LowerOptions(ptx=90)) is None
 
 
