@@ -60,7 +60,7 @@ class Bench:
 
     def measure(self, part: Part, by: str) -> dict[str, Any]:
         """One unit on one side: CPU seconds, bytes of PTX, registers, bytes of spills; or why it failed."""
-        how = choose(self.tools, wanted=by, target=self.target, facts=self.facts)
+        how = choose(self.tools, wanted=by, target=self.target, assembler=self.tools.ptxas, facts=self.facts)
         options = LowerOptions(ptx=how.ptx, opt=self.opt, by=how.by)
         libdevice = self.tools.libdevice.path if self.tools.libdevice else ""
         where = {"slice": part.slice, "roots": [str(self.store)], "renames": [list(pair) for pair in part.renames]}

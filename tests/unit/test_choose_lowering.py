@@ -28,9 +28,9 @@ READS = Reads(dialects=(("90", 7), ("100", 22), ("100a", 22)), ptx=95)
 
 
 def taken(
-    wanted: str, arch: str, *, llvm: str = LLVM, ptxas: Tool | None = PTXAS, nvvm: Tool | None = NVVM, found: Reads | None = READS
+    wanted: str, arch: str, *, llvm: str = LLVM, assembler: Tool | None = PTXAS, nvvm: Tool | None = NVVM, found: Reads | None = READS
 ) -> Lowering:
-    return decide(wanted, target=parse(arch)[0], llvm=llvm, assembler=ptxas, nvvm=nvvm, found=found)
+    return decide(wanted, target=parse(arch)[0], llvm=llvm, assembler=assembler, nvvm=nvvm, found=found)
 
 
 @pytest.mark.parametrize("arch", ["sm_100", "sm_100a", "compute_100"])
@@ -45,7 +45,7 @@ def test_it_is_taken_where_it_reads_our_ir(arch: str) -> None:
         ("sm_90", {}, "for this architecture it reads the IR of LLVM 7, and ours is of LLVM 22"),
         ("sm_120", {}, "it does not know this architecture"),
         ("sm_100", {"llvm": "23.0.0 abc"}, "for this architecture it reads the IR of LLVM 22, and ours is of LLVM 23"),
-        ("sm_100", {"ptxas": OLD_PTXAS}, "it writes PTX 9.5, and ptxas 13.0.48 reads up to 9.0"),
+        ("sm_100", {"assembler": OLD_PTXAS}, "it writes PTX 9.5, and ptxas 13.0.48 reads up to 9.0"),
         ("sm_100", {"found": Reads(trouble="no such function")}, "no such function"),
         ("sm_100", {"found": Reads(dialects=(("100", 22),), trouble="cannot compile")}, "cannot compile"),
         ("sm_100", {"found": Reads()}, "it does not tell what it reads"),
@@ -72,7 +72,7 @@ def test_an_older_llvm_is_read_too() -> None:
 
 
 def test_without_an_assembler_no_ptx_is_too_new() -> None:
-    assert taken("auto", "sm_100", ptxas=None).by == "nvvm"
+    assert taken("auto", "sm_100", assembler=None).by == "nvvm"
 
 
 def test_without_it_llvm_lowers() -> None:

@@ -23,7 +23,7 @@ STEPS = ("source", "split", "plan", "lower", "assemble", "defer", "verify", "cho
 
 VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_ARCHS": ((), "architectures, as sm_90, 90a, compute_90 or 8.6+PTX; there is no default"),
-    "GPU_OPT": (3, "optimisation level of LLVM and the assembler, 0 to 3"),
+    "GPU_OPT": (3, "optimisation level of what lowers and of the assembler, 0 to 3"),
     "GPU_LINK": ("image", "image: one linked cubin per module; whole: one assembled in one piece; bundle: kernels side by side"),
     "GPU_LOWER": ("auto", "auto: libNVVM where it reads our IR, else LLVM; llvm; nvvm: an error where libNVVM does not"),
     "GPU_PROVIDER": (
