@@ -2,7 +2,8 @@
 
 The recipe, which `scons-gpu compare` repeats in code of its own for the undivided module:
 
-1. parse in a context of its own; an absent data layout or triple is the target machine's; verify
+1. parse in a context of its own; an absent data layout or triple is the target machine's; link what joins it of other sources, which
+   becomes internal; verify
 2. debug information that nobody asked for is dropped: the module flag "Debug Info Version" set to 0 makes LLVM's reader strip it. Where
    only lines are asked for, compile units become `emissionKind: DebugDirectivesOnly`: `.loc` and `.file` without debug sections
 3. with `flush` (ftz or fast_math): module flag `!{i32 4, !"nvvm-reflect-ftz", i32 1}`, and every function that is defined, libdevice's
@@ -28,9 +29,10 @@ from llvmlite import binding
 
 from scons_gpu.errors import LLVM_ERRORS, GpuError, MissingSymbolError, SourceError, ToolError, llvm_words
 from scons_gpu.lower import libdevice as device
+from scons_gpu.lower.joining import Group, join
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.toolchain.arch import Target
@@ -67,27 +69,36 @@ def lower(  # noqa: PLR0913 - one keyword per input
     options: LowerOptions,
     libdevice: str = "",
     renames: Mapping[str, str] | None = None,
+    joins: Sequence[Group] = (),
     searched: str = "",
     cache: str = "",
 ) -> Ptx:
     """PTX of one slice. LLVM may end the process instead of returning: run this in a worker.
 
     `libdevice` is the path of the bitcode file, "" if none was found; `searched` says then where it was looked for. `renames` maps
-    symbols of the slice to their names in the image; one that does not occur is passed over. `cache`: see `libdevice.load`.
-    Raises SourceError for text that does not read or verify, MissingSymbolError for what libdevice lacks.
+    symbols of the slice to their names in the image; one that does not occur is passed over. `joins`: what is linked into it, source
+    by source. `cache`: see `libdevice.load`.
+    Raises SourceError for text that does not read or verify, MissingSymbolError for what libdevice lacks, LinkError for what does not join.
     """
     with ExitStack() as open_:
         machine = _machine(target.cpu, options.ptx, options.opt)
         context = open_.enter_context(binding.create_context())
-        module = open_.enter_context(_parse(_prepared(text, options), context))
-        module.triple = module.triple or TRIPLE
-        module.data_layout = module.data_layout or str(machine.target_data)
-        _rename(module, renames or {})
+
+        def read(text: str, renames: Mapping[str, str]) -> Any:  # noqa: ANN401 - llvmlite has no types
+            module = open_.enter_context(_parse(_prepared(text, options), context))
+            module.triple = module.triple or TRIPLE
+            module.data_layout = module.data_layout or str(machine.target_data)
+            _rename(module, renames)
+            return module
+
+        module = read(text, renames or {})
+        join(module, joins, read=read)
         _verify(module)
-        if options.flush and not _REFLECT_FTZ.search(text):
+        texts = (text, *(each for group in joins for each in group.texts))
+        if options.flush and not any(_REFLECT_FTZ.search(each) for each in texts):
             with _parse(_head(machine) + _FLUSH_FLAG, context) as flag:
                 module.link_in(flag)
-        if f"@{device.PREFIX}" in text:
+        if any(f"@{device.PREFIX}" in each for each in texts):
             _link_libdevice(module, context, _head(machine), options, device.load(libdevice, cache) if libdevice else None, searched)
         _optimise(module, machine, options.opt)
         return Ptx(_emit(module, machine))

@@ -49,9 +49,9 @@ def source(*, path: str, arch: str, output: str) -> dict[str, Any]:
 
 
 def split(  # noqa: PLR0913 - one keyword per field of the message
-    *, path: str, source: str, arch: str, form: str, roots: Sequence[str], output: str, known: Known = ""
+    *, path: str, source: str, arch: str, form: str, roots: Sequence[str], output: str, known: Known = "", exports: bool = False
 ) -> dict[str, Any]:
-    """Splits IR: slices go to the store, the index to `output`, with what LLVM said. `known`: see `split.parse`."""
+    """Splits IR: slices go to the store, the index to `output`, with what LLVM said. `known`, `exports`: see `split`."""
     from scons_gpu.source.failed import from_ir  # noqa: PLC0415 - each operation loads its own room
     from scons_gpu.split import split as split_ir  # noqa: PLC0415 - the same
     from scons_gpu.split.index import Index, to_text  # noqa: PLC0415 - the same
@@ -61,7 +61,15 @@ def split(  # noqa: PLR0913 - one keyword per field of the message
     if (failure := from_ir(text)) is not None:
         write_atomic(Path(output), to_text(Index(source=source, arch=_target(arch).name, form=form, failure=failure)))
         return {"units": 0}
-    index = split_ir(text, source=source, target=_target(arch), form=form, put=lambda slice_: store.put_text("slice", slice_), known=known)
+    index = split_ir(
+        text,
+        source=source,
+        target=_target(arch),
+        form=form,
+        put=lambda slice_: store.put_text("slice", slice_),
+        known=known,
+        exports=exports,
+    )
     said = condense(_captured())
     if said:
         index = dataclasses.replace(index, notes=(*index.notes, said))
@@ -76,6 +84,7 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
     libdevice: str = "",
     searched: str = "",
     renames: Sequence[tuple[str, str]] = (),
+    joins: Sequence[Mapping[str, Any]] = (),
     slice: str = "",  # noqa: A002 - the contract's word
     roots: Sequence[str] = (),
     path: str = "",
@@ -84,12 +93,13 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
     output: str = "",
     seconds: float | None = None,
 ) -> dict[str, Any]:
-    """Lowers one slice. It comes by name (`slice`, from the store at `roots`) or is a `file`.
+    """Lowers one slice. It comes by name (`slice`, from the store at `roots`) or is a `file`; what `joins` it comes by name.
 
     PTX and record go to the store's `path`, under `key`; or the PTX alone to `output`; with neither it is in the answer as `ptx`.
     After `seconds` of CPU time the system ends this process.
     """
     from scons_gpu.lower import llvm  # noqa: PLC0415 - each operation loads its own room
+    from scons_gpu.lower.joining import Group  # noqa: PLC0415 - the same
 
     wanted = LowerOptions(**options)
     _limit(seconds)
@@ -97,12 +107,23 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
         _expected.add(llvm.STRIPPED)
     store = _store(tuple(roots)) if roots else None
     text = _text(file) if file or store is None else _slice(store, slice)
+    groups = [
+        Group(
+            texts=tuple(_slice(store, name) if store else _text(name) for name in each["slices"]),
+            renames=dict(each["renames"]),
+            own=each["own"],
+            dropped=tuple(each["dropped"]),
+            source=each["source"],
+        )
+        for each in joins
+    ]
     ptx = llvm.lower(
         text,
         target=_target(arch),
         options=wanted,
         libdevice=libdevice,
         renames=dict(renames),
+        joins=groups,
         searched=searched,
         cache=str(store.root / "tools") if store else "",
     ).text

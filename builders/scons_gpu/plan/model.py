@@ -9,9 +9,20 @@ from typing import Any
 from scons_gpu.errors import DamagedError
 from scons_gpu.store.lines import to_lines
 
-__all__ = ["FORMAT", "Part", "Plan", "PlannedCandidate", "PlannedKernel", "PlannedProblem", "PlannedState", "from_text", "to_text"]
+__all__ = [
+    "FORMAT",
+    "Joined",
+    "Part",
+    "Plan",
+    "PlannedCandidate",
+    "PlannedKernel",
+    "PlannedProblem",
+    "PlannedState",
+    "from_text",
+    "to_text",
+]
 
-FORMAT = "scons-gpu/plan/2"
+FORMAT = "scons-gpu/plan/3"
 
 
 @dataclass(frozen=True)
@@ -42,6 +53,21 @@ class PlannedState:
 
 
 @dataclass(frozen=True)
+class Joined:
+    """What a part takes of one source before it is optimised."""
+
+    source: str
+    """For messages, and to make slices again that the store lost."""
+    slices: tuple[str, ...]
+    renames: tuple[tuple[str, str], ...] = ()
+    """As a part's, of that source's private state."""
+    own: bool = False
+    """Whether that source is the part's own: then private names of both mean the same."""
+    dropped: tuple[str, ...] = ()
+    """Weak state of its own that another source defines for it."""
+
+
+@dataclass(frozen=True)
 class Part:
     """One compile job: a unit, or the module's own state or table object."""
 
@@ -64,6 +90,8 @@ class Part:
     uses: tuple[str, ...] = ()
     """Symbols of state or tables that the part leaves to others."""
     libdevice: bool = False
+    joins: tuple[Joined, ...] = ()
+    """What other sources define of what it needs, and its own source replaceably; the own source's first, then by content."""
     refused: str = ""
     """Why the part cannot be built (JSON of the error), where the rest of the module can: an undefined function."""
     lower: dict[str, Any] | None = None
@@ -178,8 +206,14 @@ def _part(part: dict[str, Any]) -> Part:
             "renames": tuple((old, new) for old, new in part["renames"]),
             "defines": tuple(part["defines"]),
             "uses": tuple(part["uses"]),
+            "joins": tuple(map(_joined, part["joins"])),
         }
     )
+
+
+def _joined(joined: dict[str, Any]) -> Joined:
+    renames = tuple((old, new) for old, new in joined["renames"])
+    return Joined(**{**joined, "slices": tuple(joined["slices"]), "renames": renames, "dropped": tuple(joined["dropped"])})
 
 
 def _problem(problem: dict[str, Any]) -> PlannedProblem:

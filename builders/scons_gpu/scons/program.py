@@ -148,14 +148,24 @@ class Chain:
         """IR to index."""
         node, ir = self.ir(source, target, may_fail=may_fail)
         path = self.folder / source.file(target.name, "index.json")
+        exports = len(self.module.sources) > 1  # with one source, nobody could ask for them
         signature = options_text(
             form=self.form,
+            exports=exports,
             format=INDEX_FORMAT,
             llvm=self.tools.llvm,
             tool=identity(),
             bits=os.environ.get("SCONS_GPU_TEST_HASH_BITS", ""),
         )
-        job = SplitJob(**self.common(target, source.name, path), source=source, targeted=target, signature=signature, ir=ir, form=self.form)
+        job = SplitJob(
+            **self.common(target, source.name, path),
+            source=source,
+            targeted=target,
+            signature=signature,
+            ir=ir,
+            form=self.form,
+            exports=exports,
+        )
         return _artefact(self.env, path, [node], job), job
 
     def plan(self, target: Target, *, ptx: bool = False) -> tuple[Any, Path, Recipe]:

@@ -263,11 +263,14 @@ class SplitJob(FromSource):
     stage: ClassVar[str] = "split"
     ir: Path
     form: str
+    exports: bool = False
+    """Whether the module has other sources, which may need what this one defines."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def command(self) -> list[str]:
         """By hand."""
-        return self.gpu("split", str(self.ir), "--arch", self.arch, "--form", self.form, "--source", self.source.name)
+        exports = ["--exports"] if self.exports else []
+        return self.gpu("split", str(self.ir), "--arch", self.arch, "--form", self.form, "--source", self.source.name, *exports)
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """In a worker."""
@@ -291,6 +294,7 @@ class SplitJob(FromSource):
             roots=roots,
             output=str(output),
             known="verified" if self.source.name.endswith(".cu") else "printed",
+            exports=self.exports,
         )
 
 
