@@ -30,7 +30,7 @@ HOST_FUNCTIONS = {
     **dict.fromkeys(("_Znwm", "_Znam", "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm"), "#include <new>: there clang defines it for the device"),
 }
 _TWO_MODULES = "or put the sources into two modules"
-_SPACES = {None: "", 0: "memory", 1: "__device__ memory", 3: "__shared__ memory", 4: "__constant__ memory"}
+_SPACES = {None: "", 0: "memory", 1: "__device__ memory", 4: "__constant__ memory"}
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scons_gpu.split import signature
-from scons_gpu.split.canonical import Member, write
+from scons_gpu.split.canonical import write
 from scons_gpu.split.closure import plain
 from scons_gpu.split.holding import Holding
 from scons_gpu.split.index import Export, Offer, Type
-from scons_gpu.split.pieces import Piece
 from scons_gpu.split.state import GLOBAL_SPACES, SHARED
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from scons_gpu.split.closure import Graph
     from scons_gpu.split.module import Function, Module, Variable
+    from scons_gpu.split.pieces import Piece
     from scons_gpu.split.units import Splitter
 
 __all__ = ["Exports", "as_linkage"]
@@ -43,14 +43,14 @@ class Exports:
         both: list[Function | Variable] = [*self._functions, *self._variables]
         self.replaceable = frozenset(found.symbol for found in both if found.weak)
         """What another source may define for this one too."""
-        kept = {found.symbol for found in self._variables if not found.weak and (found.space == SHARED or splitter.tables.hoisted(found))}
+        kept = {found.symbol for found in self._variables if not found.weak and splitter.tables.hoisted(found)}
         self.left = frozenset(found.symbol for found in both) - kept
         """What texts of exports, and kernels that other sources may bring too, leave to be joined."""
 
     def _is_offered(self, variable: Variable) -> bool:
-        """State is the link's; of the rest, what another source can name."""
+        """State is the link's, and shared memory each source's own, as CUDA has it: `extern __shared__` is what the launch gives."""
         seen = not variable.local and not variable.declared and variable.linkage not in _INLINE
-        return seen and variable.symbol not in self._splitter.state and (variable.space == SHARED or variable.space in GLOBAL_SPACES)
+        return seen and variable.symbol not in self._splitter.state and variable.space in GLOBAL_SPACES
 
     def all(self, put: Callable[[str], str]) -> tuple[Export, ...]:
         """Every export, sorted, its text put."""
@@ -74,7 +74,9 @@ class Exports:
         symbols = splitter.as_declared(self._graph.members([symbol], stop=splitter.stop | left))
         holding = Holding(pinned=(symbol,), left=left, open=True)
         members = [splitter.member(name, symbols, holding) for name in symbols]
-        written = write(module, [*members, _alias(alias, symbol)] if alias else members)
+        if alias:  # a definition of that name: what an alias names is not inlined before the link
+            members = [replace(member, name=alias) if member.symbol == symbol else member for member in members]
+        written = write(module, members)
         lacking = splitter.lacking((symbol,), symbols, left=left)
         names = {member.symbol: plain(member.name) for member in members if member.name}
         return Offer(
@@ -115,12 +117,6 @@ class Exports:
 def _offered(function: Function) -> bool:
     seen = not function.kernel and not function.local and function.linkage not in _INLINE
     return seen and not plain(function.symbol).startswith("__nv_")
-
-
-def _alias(alias: str, symbol: str) -> Member:
-    """Its type says nothing once pointers have none; a tokeniser would read the alias as what it stands for."""
-    piece = Piece(["", " = alias i8, ptr ", ""], [0, 1], (alias, symbol))
-    return Member(alias, piece, name=alias, local=False, kind="alias")
 
 
 def as_linkage(piece: Piece, linkage: str) -> Piece:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from scons_gpu.split.module import Module, Variable
 
-__all__ = ["of_function", "of_variable"]
+__all__ = ["declaration", "of_function", "of_variable"]
 
 _PASSED = re.compile(r"(?:byval|sret|byref|inalloca|preallocated)\(|(?:inreg|signext|zeroext|nest|swift\w+)$")
 _POINTED = re.compile(r"(?:byval|sret|byref|inalloca|preallocated)\(")
@@ -27,14 +27,22 @@ _NAMED = re.compile(rf"%{NAME}")
 
 def of_function(text: str, symbol: str, types: Mapping[str, str]) -> Type:
     """The type of a function whose declaration, or whose definition's first line, is `text`: `i32 (i32, ptr byval({ i32 }) align 4)`."""
+    return Type(_spelled(text, symbol, types, called=" "))
+
+
+def declaration(text: str, symbol: str, types: Mapping[str, str], *, weak: bool = False) -> str:
+    """The function as any source declares it that agrees on its type: what else is said of it, the definition says."""
+    return f"declare {'extern_weak ' if weak else ''}{_spelled(text, symbol, types, called=f' {symbol}')}"
+
+
+def _spelled(text: str, symbol: str, types: Mapping[str, str], *, called: str) -> str:
     start = text.index(f"{symbol}(")
-    before = list(_words(text[:start]))
+    before = [word for word in _words(text[:start]) if word not in ("define", "declare")]
     size = 2 if before[-1].startswith("addrspace(") else 1
-    convention = [word for word in before[:-size] if _CONVENTION.fullmatch(word)]
-    result = [word for word in before[:-size] if _PASSED.match(word)]
+    kept = [word for word in before[:-size] if _CONVENTION.fullmatch(word)]
+    kept += [word for word in before[:-size] if _PASSED.match(word)]
     given = [_parameter(list(_words(parameter))) for parameter in _parameters(text, start + len(symbol))]
-    spelled = " ".join([*convention, *result, *before[-size:], f"({', '.join(given)})"])
-    return Type(_expanded(spelled, types))
+    return _expanded(f"{' '.join([*kept, *before[-size:]])}{called}({', '.join(given)})", types)
 
 
 def of_variable(variable: Variable, module: Module) -> Type:

@@ -235,6 +235,8 @@ class Splitter:
         if symbol in module.functions:
             return self._function(symbol, holding)
         if symbol in module.declarations:
+            if holding.open and symbol in self._undefined:
+                return self._prototype(symbol)
             return Member(symbol, module.declarations[symbol].piece, name=symbol, local=False, defined=False, kind="declaration")
         if symbol in module.aliases:
             return Member(symbol, module.aliases[symbol], name=_stable(symbol), kind="alias")
@@ -271,13 +273,25 @@ class Splitter:
         function = self._module.functions[symbol]
         pinned = symbol in holding.pinned and not function.kernel
         if symbol not in holding.roots if function.kernel else symbol in holding.left and not pinned:
-            piece = self._piece(symbol, "prototype", lambda: f"declare {_prototype(function.prototype)}")
-            return Member(symbol, piece, name=symbol, local=False, defined=False, kind="declaration")
+            return self._prototype(symbol)
         if pinned:
             return Member(symbol, as_linkage(function.piece, ""), name=symbol, local=False)
         if holding.open and function.linkage == "linkonce_odr" and not function.kernel and _stable(symbol):
             return Member(symbol, as_linkage(function.piece, "linkonce_odr "), name=symbol, local=False)
         return Member(symbol, function.piece, name=_stable(symbol))
+
+    def _prototype(self, symbol: str) -> Member:
+        """A kernel as it is. Of what joins the text nothing but the type: so a kernel that two sources bring is the same in both."""
+        module = self._module
+
+        def text() -> str:
+            declared, function = module.declarations.get(symbol), module.functions.get(symbol)
+            if function is not None and function.kernel:
+                return f"declare {_prototype(function.prototype)}"
+            head = (declared or module.functions[symbol]).piece.text().partition(" {\n")[0]
+            return signature.declaration(head, symbol, module.types, weak=declared is not None and declared.weak)
+
+        return Member(symbol, self._piece(symbol, "prototype", text), name=symbol, local=False, defined=False, kind="declaration")
 
     def _variable(self, variable: Variable, linkage: str, *, name: str, local: bool) -> Member:
         piece = self._piece(variable.symbol, linkage, lambda: variable_text(variable, linkage=linkage))
@@ -316,10 +330,9 @@ class Splitter:
         """What this source names and neither it nor the device defines; and those of them that may stay so while nobody calls them."""
         declared = [found for found in self._module.declarations.values() if not found.symbol.startswith(("@llvm.", '@"llvm.'))]
         functions = {found.symbol for found in declared if plain(found.symbol) not in _KNOWN}
-        # Shared memory of unknown size is given at the launch.
-        variables = [found for found in self._module.variables.values() if found.declared and (found.space != SHARED or found.bytes)]
+        variables = [found for found in self._module.variables.values() if found.declared and found.space != SHARED]
         lacking = {found.symbol for found in declared if found.weak}
-        lacking |= {found.symbol for found in variables if found.linkage == "extern_weak" or found.space == SHARED}
+        lacking |= {found.symbol for found in variables if found.linkage == "extern_weak"}
         return frozenset(functions.union(found.symbol for found in variables)), frozenset(lacking)
 
     def _kernel(self, symbol: str) -> Kernel:
