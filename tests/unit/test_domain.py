@@ -71,7 +71,7 @@ class Sources:
         part = self.part(part) if isinstance(part, str) else part
         assert not part.refused, part.refused
         groups = [
-            Group(tuple(map(self.texts.__getitem__, each.slices)), dict(each.renames), each.own, each.dropped, each.source)
+            Group(tuple(map(self.texts.__getitem__, each.slices)), dict(each.renames), each.own, each.dropped, each.shows, each.source)
             for each in part.joins
         ]
         wanted = LowerOptions(ptx=78, **options)  # type: ignore[arg-type]

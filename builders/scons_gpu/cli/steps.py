@@ -300,7 +300,7 @@ def _pair(text: str) -> list[str]:
 def _join(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-        return {name: found[name] for name in ("source", "slices", "renames", "own", "dropped")}
+        return {name: found[name] for name in ("source", "slices", "renames", "own", "dropped", "shows")}
     except (ValueError, KeyError, TypeError):
         msg = f"--join {text}: an entry of a plan's joins is wanted"
         raise UsageError(msg) from None

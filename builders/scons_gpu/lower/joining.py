@@ -32,6 +32,8 @@ class Group:
     """Whether that is the unit's own source."""
     dropped: tuple[str, ...] = ()
     """State of the unit's text that another source defines."""
+    shows: tuple[str, ...] = ()
+    """State that stays visible, unless it is private."""
     source: str = ""
 
 
@@ -42,6 +44,7 @@ def join(module: Any, groups: Iterable[Group], *, read: Callable[[str, Mapping[s
     """
     seen = {value.name for value in _defined(module) if value.linkage.name not in (*_PRIVATE, "linkonce_odr")}
     for group in groups:
+        seen.update(group.shows)
         for name in group.dropped:
             module.get_global_variable(name).linkage = "available_externally"
         modules = [read(text, group.renames) for text in group.texts]
@@ -51,7 +54,7 @@ def join(module: Any, groups: Iterable[Group], *, read: Callable[[str, Mapping[s
             msg = f"what joins it from {group.source or 'another source'} does not link with it"
             raise LinkError(msg, output=str(error), hint="compile both sources with the same options") from None
     for value in _defined(module):
-        if value.name not in seen and value.linkage.name != "available_externally":
+        if value.name not in seen and value.linkage.name not in (*_PRIVATE, "available_externally"):
             value.linkage = "internal"
 
 

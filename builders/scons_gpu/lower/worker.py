@@ -113,6 +113,7 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
             renames=dict(each["renames"]),
             own=each["own"],
             dropped=tuple(each["dropped"]),
+            shows=tuple(each["shows"]),
             source=each["source"],
         )
         for each in joins

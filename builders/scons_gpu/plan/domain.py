@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from scons_gpu.errors import GpuError, MissingSymbolError, RefusedError
 from scons_gpu.plan.model import Joined
+from scons_gpu.split.index import RUNTIME
 from scons_gpu.split.readable import demangle
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ HOST_FUNCTIONS = {
     **dict.fromkeys(("_Znwm", "_Znam", "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm"), "#include <new>: there clang defines it for the device"),
 }
 _TWO_MODULES = "or put the sources into two modules"
+_ONE_HEADER = "let both include the header that declares it"
 _SPACES = {None: "", 0: "memory", 1: "__device__ memory", 4: "__constant__ memory"}
 
 
@@ -85,6 +87,8 @@ class Domain:
     renames: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     """Place of a source → what its private state is called in the image."""
     _exports: dict[str, _Owner] = field(default_factory=dict, init=False)
+    _own: dict[tuple[int, str], _Owner] = field(default_factory=dict, init=False)
+    """Place of a part's source, and symbol → that source's own definition, which is as good as any other."""
     _inline: dict[str, int] = field(default_factory=dict, init=False)
     _variables: dict[str, tuple[int, State]] = field(default_factory=dict, init=False)
     _kernels: dict[str, int] = field(default_factory=dict, init=False)
@@ -115,7 +119,7 @@ class Domain:
         if wrong := _differs(state.type, other.type):
             here, there = self._source(place), self._source(owner)
             msg = f"variable {state.name} is defined in {there}, and otherwise where it may be replaced in {here}"
-            raise RefusedError(msg, output=f"{here}: {wrong[0]}\n{there}: {wrong[1]}", hint="let both include the header that declares it")
+            raise RefusedError(msg, output=f"{here}: {wrong[0]}\n{there}: {wrong[1]}", hint=_ONE_HEADER)
         return True
 
     def _decide(self, symbol: str, owners: Sequence[tuple[int, Export]]) -> None:
@@ -128,8 +132,14 @@ class Domain:
         if strong and inline:
             raise self._replaceable(symbol, strong[0][0], inline[0])
         offered = [_Owner(place, export, export.offer) for place, export in (strong or weak) if export.offer]
-        if not strong:
+        if strong:
+            self._check_weak(symbol, strong[0], weak)
+        elif all(owner.offer.odr for owner in offered):
+            self._own.update(((owner.place, symbol), owner) for owner in offered)
+        else:
             self._check_equal(symbol, offered)
+        if offered and symbol in RUNTIME and len(self.indexes) > 1:
+            raise self._runtime(symbol, offered[0].place)
         if offered:
             self._exports[symbol] = offered[0]
         elif owners:
@@ -155,7 +165,7 @@ class Domain:
         seen: set[tuple[str, bool]] = set()
         uses: set[str] = set()
         for ask in waiting:  # grows
-            owner = self._exports.get(ask.symbol)
+            owner = self._own.get((place, ask.symbol)) or self._exports.get(ask.symbol)
             if owner is None:
                 uses |= self._left_to_link(ask)
                 continue
@@ -190,6 +200,7 @@ class Domain:
                     renames=tuple(pairs),
                     own=own,
                     dropped=tuple(sorted(dropped)) if own else (),
+                    shows=tuple(sorted(state[each])) if self.link == "bundle" else (),
                 )
             )
         # By content: neither the order in which sources are declared nor their names are to show in a digest.
@@ -233,7 +244,7 @@ class Domain:
         here, there = self._source(ask.place), self._source(place)
         said = f"{here}: {wrong[0]}\n{there}: {wrong[1]}"
         msg = f"{self._uses(ask)}, which {here} declares otherwise than {there} defines it"
-        raise RefusedError(msg, output=said, hint="let both include the header that declares it")
+        raise RefusedError(msg, output=said, hint=_ONE_HEADER)
 
     def _nobody(self, ask: _Ask) -> GpuError:
         here = self._source(ask.place)
@@ -264,6 +275,19 @@ class Domain:
     def _replaceable(self, symbol: str, strong: int, inline: int) -> RefusedError:
         msg = f"function {demangle(symbol)} is defined in {self._source(strong)}, and inline in {self._source(inline)}"
         return RefusedError(msg, hint=f"make it static in one of them, rename it, {_TWO_MODULES}")
+
+    def _runtime(self, symbol: str, place: int) -> RefusedError:
+        msg = f"function {symbol} is defined in {self._source(place)}, and the device brings one that the module's other sources would call"
+        return RefusedError(msg, hint=f"give it another name, {_TWO_MODULES}")
+
+    def _check_weak(self, symbol: str, strong: tuple[int, Export], weak: Sequence[tuple[int, Export]]) -> None:
+        """What takes a weak definition's place must be of its type."""
+        place, export = strong
+        for other, each in weak:
+            if each.offer and export.offer and (wrong := _differs(each.offer.type, export.offer.type)):
+                here, there = self._source(other), self._source(place)
+                msg = f"{_what(export)} {demangle(symbol)} is defined in {there}, and otherwise where it may be replaced in {here}"
+                raise RefusedError(msg, output=f"{here}: {wrong[0]}\n{there}: {wrong[1]}", hint=_ONE_HEADER)
 
     def _check_equal(self, symbol: str, owners: Sequence[_Owner]) -> None:
         other = next((owner for owner in owners if owner.offer.slice != owners[0].offer.slice), None)

@@ -65,6 +65,8 @@ class Joined:
     """Whether that source is the part's own: then private names of both mean the same."""
     dropped: tuple[str, ...] = ()
     """Weak state of its own that another source defines for it."""
+    shows: tuple[str, ...] = ()
+    """State that comes along in a bundle, of which what the host can see stays visible."""
 
 
 @dataclass(frozen=True)
@@ -212,8 +214,8 @@ def _part(part: dict[str, Any]) -> Part:
 
 
 def _joined(joined: dict[str, Any]) -> Joined:
-    renames = tuple((old, new) for old, new in joined["renames"])
-    return Joined(**{**joined, "slices": tuple(joined["slices"]), "renames": renames, "dropped": tuple(joined["dropped"])})
+    lists = {name: tuple(joined[name]) for name in ("slices", "dropped", "shows")}
+    return Joined(**{**joined, **lists, "renames": tuple((old, new) for old, new in joined["renames"])})
 
 
 def _problem(problem: dict[str, Any]) -> PlannedProblem:

@@ -212,7 +212,7 @@ def _part(draft: _Draft, unit: Unit, *, place: int, domain: Domain, key: Key) ->
         role="unit",
         source=source,
         bytes=unit.bytes + sum(offer.bytes for _, offer in taken.offers),
-        body=unit.body,
+        body=unit.body if not any(joined.own for joined in taken.joins) else digest.fields({"body": unit.body, "slice": unit.slice}),
         kernels=tuple(_kernel(kernel, unit, source, taken, place=place) for kernel in unit.kernels),
         joined=unit.joined,
         renames=pairs,

@@ -91,6 +91,7 @@ class Exports:
             indirect=splitter.indirect(symbols),
             shared=splitter.shared_of(symbols),
             dynamic_shared=splitter.dynamic_shared(symbols),
+            odr=(module.functions.get(symbol) or module.variables[symbol]).linkage == "weak_odr",
             refused=self._refused(symbols),
         )
 

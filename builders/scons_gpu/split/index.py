@@ -13,9 +13,12 @@ from scons_gpu.errors import DamagedError
 from scons_gpu.split import INDEX_FORMAT
 from scons_gpu.store.lines import to_lines
 
-__all__ = ["FORMAT", "Export", "Index", "Kernel", "Offer", "Shared", "State", "Table", "Type", "Unit", "from_text", "to_text"]
+__all__ = ["FORMAT", "RUNTIME", "Export", "Index", "Kernel", "Offer", "Shared", "State", "Table", "Type", "Unit", "from_text", "to_text"]
 
 FORMAT = INDEX_FORMAT
+
+RUNTIME = frozenset(("vprintf", "malloc", "free", "__assertfail", "__nvvm_reflect"))
+"""Functions the device itself brings."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,8 @@ class Offer:
     indirect: tuple[str, ...] = ()
     shared: tuple[Shared, ...] = ()
     dynamic_shared: bool = False
+    odr: bool = False
+    """Whether every source has it alike, by the rules of its language: `weak_odr`."""
     refused: str = ""
     """Why no other source can have it."""
 

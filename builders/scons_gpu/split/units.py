@@ -12,7 +12,7 @@ from scons_gpu.split.canonical import Member, variable_text, write
 from scons_gpu.split.closure import Graph, components, plain
 from scons_gpu.split.exports import Exports, as_linkage
 from scons_gpu.split.holding import Holding, Lacking
-from scons_gpu.split.index import Index, Kernel, Shared, State, Table, Type, Unit
+from scons_gpu.split.index import RUNTIME, Index, Kernel, Shared, State, Table, Type, Unit
 from scons_gpu.split.module import PTX_NAME
 from scons_gpu.split.readable import demangle
 from scons_gpu.split.state import CONSTANT, GLOBAL_SPACES, SHARED, Tables, find_state, visible_name
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from scons_gpu.split.pieces import Piece
 
 __all__ = ["Splitter"]
-
-_KNOWN = frozenset(("vprintf", "malloc", "free", "__assertfail", "__nvvm_reflect"))
-"""Functions the device itself brings."""
 
 _BOUNDS = re.compile(r'"nvvm\.(maxntid|reqntid|minctasm)"="([\d,]+)"')
 
@@ -329,7 +326,7 @@ class Splitter:
     def _find_undefined(self) -> tuple[frozenset[str], frozenset[str]]:
         """What this source names and neither it nor the device defines; and those of them that may stay so while nobody calls them."""
         declared = [found for found in self._module.declarations.values() if not found.symbol.startswith(("@llvm.", '@"llvm.'))]
-        functions = {found.symbol for found in declared if plain(found.symbol) not in _KNOWN}
+        functions = {found.symbol for found in declared if plain(found.symbol) not in RUNTIME}
         variables = [found for found in self._module.variables.values() if found.declared and found.space != SHARED]
         lacking = {found.symbol for found in declared if found.weak}
         lacking |= {found.symbol for found in variables if found.linkage == "extern_weak"}
