@@ -555,3 +555,41 @@ def test_a_source_split_for_itself_has_nothing_to_give() -> None:
     assert [export.offer for index in alone for export in index.exports] == [None]
     made = plan(alone, module="m", arch="sm_90", link="image", key=key)
     assert "split b.ll with --exports" in str(refusal(made.units[0]))
+
+
+def test_s12_what_every_source_has_alike_stays_its_own() -> None:
+    """`weak_odr`, as explicit instances of templates are: equal by the rules of the language, whatever was inlined where."""
+    one, other = function("f", "5", "weak_odr"), function("f", "6", "weak_odr")
+    found = domain(
+        a=one + kernel("k", "call i32 @f(i32 1)"), b=other + kernel("l", "call i32 @f(i32 1)"), c=F + kernel("m", "call i32 @f(i32 1)")
+    )
+    assert [found.stores(name) for name in "klm"] == [[6], [7], [6]]
+
+
+def test_s12_what_replaces_a_weak_function_has_its_type() -> None:
+    with pytest.raises(RefusedError, match=r"function f is defined in b\.ll, and otherwise where it may be replaced in a\.ll") as error:
+        assert domain(a=function("f", "1", "weak"), b="define float @f(i32 %x) {\n  ret float 1.0\n}\n").plan
+    assert error.value.output.splitlines() == ["a.ll: i32 (i32)", "b.ll: float (i32)"]
+
+
+def test_s12_a_function_that_the_device_brings_is_not_replaced_in_silence() -> None:
+    own = "define ptr @malloc(i64 %x) {\n  ret ptr null\n}\n"
+    assert domain(a=own + kernel("k")).plan.units
+    with pytest.raises(RefusedError, match=r"function malloc is defined in a\.ll, and the device brings one"):
+        assert domain(a=own, b=kernel("k")).plan
+
+
+def test_g1_in_a_bundle_state_of_a_weak_function_keeps_its_name() -> None:
+    weak = "@x = addrspace(1) global i32 0\n" + function("f", "load volatile i32, ptr addrspace(1) @x", "weak")
+    text = domain("bundle", a=weak + kernel("k", "call i32 @f(i32 1)"), b=function("g", "1")).ptx("k")
+    assert ".visible .global .align 4 .u32 x;" in text
+
+
+def test_d1_kernels_whose_private_names_matter_are_no_twins() -> None:
+    """What the own source offers meets a kernel's private functions by name."""
+    private = "".join(function(name, "1", "internal", attributes="noinline") for name in ("one", "two"))
+    mine = "declare i32 @g(i32)\n" + function("back", "call i32 @one(i32 %x)") + private
+    kernels = kernel("k", "call i32 @one(i32 2)", "call i32 @g(i32 2)") + kernel("l", "call i32 @two(i32 2)", "call i32 @g(i32 2)")
+    found = domain("bundle", a=mine + kernels, b="declare i32 @back(i32)\n" + function("g", "call i32 @back(i32 %x)"))
+    assert found.part("k").body != found.part("l").body
+    assert domain(a=mine + kernels, b=function("g", "1")).part("k").body == domain(a=mine + kernels, b=function("g", "1")).part("l").body
