@@ -319,7 +319,29 @@ define ptx_kernel void @k(ptr addrspace(1) %p, i32 %i) {
 def test_g4_constants_of_another_source_have_its_values() -> None:
     many = ", ".join(f"i32 {number}" for number in range(400))
     defined = f"@few = addrspace(1) constant [4 x i32] [i32 1, i32 2, i32 30, i32 4]\n@many = addrspace(1) constant [400 x i32] [{many}]\n"
-    assert domain(a=CONSTANTS, b=defined).stores("k") == [30, 399]
+    found = domain(a=CONSTANTS, b=defined)
+    assert found.stores("k") == [30, 399]
+    # The large one is an object of its own, which an image holds once: whoever asks for an element that is not known sees that.
+    (table,) = (part for part in found.plan.parts if part.role == "table")
+    assert table.defines == found.part("k").uses
+    reads = "load i32, ptr addrspace(1) getelementptr ([400 x i32], ptr addrspace(1) @many, i32 0, i32 3)"
+    asks = CONSTANTS.replace("i32 0, i32 399", "i32 0, i32 %i")
+    more = domain(
+        a=asks,
+        b=defined + function("f", reads) + kernel("l", "call i32 @f(i32 1)"),
+        c=F + asks.replace("@k", "@m") + kernel("n", "call i32 @f(i32 1)"),
+    )
+    tables = {
+        name: part.defines[0]
+        for name in "km"
+        for part in more.plan.parts
+        if part.role == "table" and part.defines[0] in more.part(name).uses
+    }
+    assert len(set(tables.values())) == 1
+    for name, symbol in tables.items():
+        assert re.search(rf"\.extern \.global .*{re.escape(symbol)}\[\d+\];", more.ptx(name))
+    assert more.stores("n") == [3]
+    assert domain("bundle", a=CONSTANTS, b=defined).stores("k") == [30, 399]
     with pytest.raises(RefusedError, match=r"variable few is defined in b\.ll and in c\.ll"):
         assert domain(a=CONSTANTS, b=defined, c="@few = addrspace(1) constant [4 x i32] zeroinitializer\n").plan
 

@@ -66,6 +66,8 @@ class Taken:
     """Each with the place of its source."""
     uses: frozenset[str] = frozenset()
     """State and tables."""
+    renames: tuple[tuple[str, str], ...] = ()
+    """(Table as the part's text calls it, as the image does)."""
 
     @property
     def libdevice(self) -> bool:
@@ -164,12 +166,15 @@ class Domain:
         found: dict[str, _Owner] = {}
         seen: set[tuple[str, bool]] = set()
         uses: set[str] = set()
+        tables: dict[int, dict[str, str]] = {}
         for ask in waiting:  # grows
             owner = self._own.get((place, ask.symbol)) or self._exports.get(ask.symbol)
             if owner is None:
                 uses |= self._left_to_link(ask)
                 continue
             self._check_type(ask, owner.place, owner.offer.type)
+            if owner.offer.name:
+                tables.setdefault(ask.place, {})[ask.symbol] = owner.offer.name
             near = ask.near and owner.place == place
             if (ask.symbol, near) in seen:
                 continue
@@ -178,9 +183,11 @@ class Domain:
             found[ask.symbol] = owner
             for optional, pairs in enumerate((owner.offer.needs, owner.offer.lacks)):
                 waiting += [_Ask(owner.place, symbol, user, bool(optional), near) for symbol, user in pairs]
-        return self._taken(place, found, uses, dropped=dropped)
+        return self._taken(place, found, uses, tables, dropped=dropped)
 
-    def _taken(self, place: int, found: Mapping[str, _Owner], uses: set[str], *, dropped: Sequence[str]) -> Taken:
+    def _taken(
+        self, place: int, found: Mapping[str, _Owner], uses: set[str], tables: Mapping[int, Mapping[str, str]], *, dropped: Sequence[str]
+    ) -> Taken:
         sources: dict[int, set[str]] = {place: set()} if dropped else {}
         state: dict[int, set[str]] = {place: set()}
         for owner in found.values():
@@ -190,7 +197,7 @@ class Domain:
         joins = []
         for each, slices in sources.items():
             renames = self.renames.get(each, {})
-            pairs = sorted((name, renames[name]) for name in state[each] if name in renames)
+            pairs = sorted([*((name, renames[name]) for name in state[each] if name in renames), *tables.get(each, {}).items()])
             uses |= {renames.get(name, name) for name in state[each]}
             own = each == place
             joins.append(
@@ -210,6 +217,7 @@ class Domain:
             joins=tuple(joins),
             offers=tuple((each, offer) for (each, _), offer in sorted(offers.items())),
             uses=frozenset(uses.union(dropped)),
+            renames=tuple(sorted(tables.get(place, {}).items())),
         )
 
     def _left_to_link(self, ask: _Ask) -> set[str]:

@@ -134,9 +134,9 @@ def _add_state_part(draft: _Draft, index: Index, *, place: int, domain: Domain) 
     if not index.state_slice:
         return
     renames = draft.renames[place]
-    pairs = tuple(sorted(renames.items()))
     dropped = [state.symbol for state in index.state if domain.gives_way(place, state)]
     taken, refused = _taken(domain, place, index.state_needs, index.state_lacks, kernel="", dropped=dropped)
+    pairs = tuple(sorted([*renames.items(), *taken.renames]))
     libdevice = index.state_libdevice or taken.libdevice
     fields = _joined(draft.key(index.state_slice, libdevice=libdevice, renames=pairs), taken, refused)
     name = draft.name(fields)
@@ -200,8 +200,8 @@ def _equal(first: Part, second: Part) -> bool:
 
 def _part(draft: _Draft, unit: Unit, *, place: int, domain: Domain, key: Key) -> Part:
     renames, source = draft.renames[place], domain.indexes[place].source
-    pairs = tuple(sorted((old, new) for old, new in renames.items() if old in unit.state))
     taken, refused = _taken(domain, place, unit.needs, unit.lacks, kernel=unit.kernels[0].readable)
+    pairs = tuple(sorted([*((old, new) for old, new in renames.items() if old in unit.state), *taken.renames]))
     libdevice = unit.libdevice or taken.libdevice
     fields = _joined(key(unit.slice, libdevice=libdevice, renames=pairs), taken, refused)
     name = draft.name(fields)

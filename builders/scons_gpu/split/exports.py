@@ -81,6 +81,7 @@ class Exports:
         names = {member.symbol: plain(member.name) for member in members if member.name}
         return Offer(
             slice=put(written.text),
+            name=names[symbol] if names[symbol] != plain(symbol) else "",
             bytes=len(written.text),
             type=self._type(symbol),
             state=self._memory(symbols, names),

@@ -123,6 +123,8 @@ class Offer:
     slice: str
     bytes: int
     type: Type
+    name: str = ""
+    """What the text calls it, where that is not its own name: a table is an object of its own, named by content."""
     state: tuple[str, ...] = ()
     """State that the text declares; in closed form also kernels that it names: a bundle's unit could share neither."""
     tables: tuple[str, ...] = ()

@@ -247,10 +247,11 @@ class Splitter:
         if variable.declared or (symbol in holding.left and symbol not in holding.pinned):
             linkage = "extern_weak" if variable.linkage == "extern_weak" else "external"
             return self._variable(variable, linkage, name=symbol, local=variable.declared and variable.space == SHARED)
-        if symbol in holding.pinned:
+        hoisted = self.apart and self.tables.hoisted(variable)
+        if symbol in holding.pinned and not (hoisted and holding.open):
             return self._variable(variable, _visible(variable), name=symbol, local=False)
-        if self.apart and self.tables.hoisted(variable):
-            return self._table(variable, symbols)
+        if hoisted:
+            return self._table(variable, symbols, named=symbol in holding.pinned)
         if holding.open and variable.space == SHARED and variable.linkage == "linkonce_odr":
             return self._variable(variable, "linkonce_odr", name=symbol, local=False)
         return self._copy(variable)
@@ -399,13 +400,13 @@ class Splitter:
             type=signature.of_variable(variable, self._module) if self._exports.wanted and not variable.local else Type(""),
         )
 
-    def _table(self, variable: Variable, symbols: Sequence[str]) -> Member:
-        """A table as its units see it; the first to do so has its slice made."""
+    def _table(self, variable: Variable, symbols: Sequence[str], *, named: bool = False) -> Member:
+        """A table as its units see it; the first to do so has its slice made. `named`: under its own name, whoever reads it."""
         definition = self._variable(variable, "", name="@table", local=True)
         if variable.symbol not in self._table_contents:
             self._table_contents[variable.symbol] = write(self._module, [definition], used=False).body
         content = self._table_contents[variable.symbol]
-        matters = self.tables.address_matters(variable.symbol, symbols, self._graph)
+        matters = named or self.tables.address_matters(variable.symbol, symbols, self._graph)
         number = f"@__table{variable.symbol[1:]}" if variable.symbol[1:].isdigit() else variable.symbol
         name = visible_name(number if matters else "@__table", content)
         if name not in self._found:
