@@ -14,7 +14,7 @@ __all__ = ["identity", "recipe"]
 _PACKAGE = Path(scons_gpu.__file__).parent
 _MAKERS = ("assemble", "link", "lower", "plan", "source", "split", "store")
 """Rooms whose code decides what is in a file."""
-_RECIPE = ("lower/libdevice.py", "lower/llvm.py")
+_RECIPE = ("lower/joining.py", "lower/libdevice.py", "lower/llvm.py")
 
 
 @functools.cache
