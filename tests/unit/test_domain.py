@@ -615,3 +615,16 @@ def test_d1_kernels_whose_private_names_matter_are_no_twins() -> None:
     found = domain("bundle", a=mine + kernels, b="declare i32 @back(i32)\n" + function("g", "call i32 @back(i32 %x)"))
     assert found.part("k").body != found.part("l").body
     assert domain(a=mine + kernels, b=function("g", "1")).part("k").body == domain(a=mine + kernels, b=function("g", "1")).part("l").body
+
+
+def test_s5_private_names_of_two_sources_never_meet() -> None:
+    private = function("g", "7", "internal")
+    found = domain(
+        a=private + F + kernel("k", "call i32 @g(i32 1)", "call i32 @f(i32 1)"),
+        b="declare i32 @g(i32)\n" + function("f", "call i32 @g(i32 %x)"),
+        c=function("g", "1000"),
+    )
+    assert found.stores("k") == [8, 1001]
+    through = "declare i32 @h(i32)\ndefine i32 @f(i32 %x) {\n  %h = call i32 @h(i32 %x)\n  %r = call i32 @g(i32 %h)\n  ret i32 %r\n}\n"
+    found = domain(a=USES_F, b=private + through, c="declare i32 @g(i32)\n" + function("h", "call i32 @g(i32 %x)"), d=function("g", "5000"))
+    assert found.stores("k") == [5010]
