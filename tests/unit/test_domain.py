@@ -144,6 +144,16 @@ end:
 """
 
 
+def test_no_function_s_text_is_made_twice_for_other_sources() -> None:
+    private = function("inner", "1", "internal")
+    found = domain(a=USES_F, b=private + function("g", "call i32 @inner(i32 %x)") + function("f", "call i32 @g(i32 %x)"))
+    offers = {export.symbol: found.texts[export.offer.slice] for export in found.indexes[1].exports if export.offer}
+    assert "define internal i32 @inner" in offers["g"]
+    assert "inner" not in offers["f"]
+    assert "declare i32 @g(i32)" in offers["f"]
+    assert found.stores("k") == [4]
+
+
 def test_s4_recursion_across_sources() -> None:
     found = domain(
         a=RECURSIVE.format(name="f", other="g", factor=3) + kernel("k", "call i32 @f(i32 4)"),
@@ -503,7 +513,8 @@ def test_g5_shared_memory_at_file_scope_is_each_source_s_own() -> None:
 
 def test_s2_a_template_kernel_of_two_sources_may_call_a_function_of_one() -> None:
     linkage = "weak_odr"
-    made = F + kernel("k", "call i32 @f(i32 3)", linkage=linkage)
+    declared = "declare noundef i32 @f(i32 noundef range(i32 0, 9)) #3\nattributes #3 = { convergent }\n"
+    made = declared + kernel("k", "call i32 @f(i32 3)", linkage=linkage)
     found = domain(a=made, b=function("f", "4") + kernel("k", "call i32 @f(i32 3)", linkage=linkage))
     assert [part.source for part in found.plan.units] == ["a.ll"]
     assert found.stores("k") == [7]

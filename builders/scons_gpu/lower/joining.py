@@ -44,23 +44,18 @@ def join(module: Any, groups: Iterable[Group], *, read: Callable[[str, Mapping[s
     Raises LinkError where LLVM links nothing: module flags that contradict each other.
     """
     seen = {value.name for value in _defined(module) if value.linkage.name not in (*_PRIVATE, "linkonce_odr")}
-    tables: set[str] = set()
     for group in groups:
         seen.update(group.shows)
         for name in group.dropped:
             module.get_global_variable(name).linkage = _ELSEWHERE
         modules = [read(text, group.renames) for text in group.texts]
-        for each in (module, *modules):
-            tables |= _shown(each)
         try:
             _join(module, modules, own=group.own)
         except RuntimeError as error:
             msg = f"what joins it from {group.source or 'another source'} does not link with it"
             raise LinkError(msg, output=str(error), hint="compile both sources with the same options") from None
     for value in _defined(module):
-        if value.name in tables:
-            value.linkage = _ELSEWHERE
-        elif value.name not in seen and value.linkage.name not in (*_PRIVATE, _ELSEWHERE):
+        if value.name not in seen and value.linkage.name not in (*_PRIVATE, _ELSEWHERE):
             value.linkage = "internal"
 
 
@@ -87,14 +82,6 @@ def _merge(base: Any, other: Any) -> None:  # noqa: ANN401 - llvmlite has no typ
     for name, value in _named(base).items():
         if name in linkages:
             value.linkage = linkages[name]
-
-
-def _shown(module: Any) -> set[str]:  # noqa: ANN401 - llvmlite has no types
-    """The tables that a text only sees, made definitions meanwhile: LLVM does not link what is one elsewhere."""
-    found = [value for value in module.global_variables if value.linkage.name == _ELSEWHERE]
-    for value in found:
-        value.linkage = "weak_odr"
-    return {value.name for value in found}
 
 
 def _named(module: Any) -> dict[str, Any]:  # noqa: ANN401 - llvmlite has no types
