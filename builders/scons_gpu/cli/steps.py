@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,9 +79,10 @@ def source(
 @click.option("--form", type=click.Choice(["apart", "closed"]), default="apart", show_default=True, help="closed: every unit a program.")
 @click.option("--source", help="What messages call the source; IR by default.", metavar="NAME")
 @click.option("--lineinfo", is_flag=True, help="Keep the line information of PTX.")
+@click.option("--exports", is_flag=True, help="The module has other sources, which may need what this one defines.")
 @click.pass_obj
 def split(  # noqa: PLR0913 - an option each
-    place: Place, /, *, path: str, arch: str, output: str, form: str, source: str | None, lineinfo: bool
+    place: Place, /, *, path: str, arch: str, output: str, form: str, source: str | None, lineinfo: bool, exports: bool
 ) -> None:
     """IR or PTX becomes an index; the units' slices go to the store."""
     wanted = given.target(arch)
@@ -94,6 +96,7 @@ def split(  # noqa: PLR0913 - an option each
             roots=[str(place.store)],
             output=_absolute(output),
             lines=lineinfo,
+            exports=exports,
         )
     given.say(answer["output"])
 
@@ -152,8 +155,9 @@ def plan(  # noqa: PLR0913 - an option each
 @given.output
 @given.lowering
 @click.option("--rename", "renames", multiple=True, help="A symbol of the slice, and its name in the image.", metavar="OLD=NEW")
+@click.option("--join", "joins", multiple=True, help="What joins it of one source, as a plan has it.", metavar="JSON")
 @click.pass_obj
-def lower(
+def lower(  # noqa: PLR0913 - an option each
     place: Place,
     /,
     *,
@@ -161,6 +165,7 @@ def lower(
     arch: str,
     output: str,
     renames: tuple[str, ...],
+    joins: tuple[str, ...],
     **options: Any,  # noqa: ANN401 - how to lower
 ) -> None:
     """A slice, by path or by its name in the store, becomes PTX."""
@@ -182,6 +187,7 @@ def lower(
             libdevice=found.libdevice.path if found.libdevice else "",
             searched=found.where("libdevice"),
             renames=[_pair(text) for text in renames],
+            joins=[_join(text) for text in joins],
             output=_absolute(output),
         )
     given.say(answer["output"])
@@ -315,6 +321,15 @@ def _pair(text: str) -> list[str]:
         msg = f"--rename {text}: OLD=NEW is wanted"
         raise UsageError(msg)
     return [old, new]
+
+
+def _join(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+        return {name: found[name] for name in ("source", "slices", "renames", "own", "dropped", "shows")}
+    except (ValueError, KeyError, TypeError):
+        msg = f"--join {text}: an entry of a plan's joins is wanted"
+        raise UsageError(msg) from None
 
 
 def _only(plans: list[Any]) -> Any:  # noqa: ANN401 - a plan

@@ -14,6 +14,7 @@ The recipe, which `scons-gpu compare` repeats in code of its own for the undivid
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import SourceError
@@ -24,8 +25,9 @@ from scons_gpu.lower.llvm import Ptx, numbered
 from scons_gpu.lower.options import INSTEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
+    from scons_gpu.lower.joining import Group
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.toolchain.arch import Target
 
@@ -46,6 +48,7 @@ def lower(  # noqa: PLR0913 - one keyword per input
     library: str,
     libdevice: str = "",
     renames: Mapping[str, str] | None = None,
+    joins: Sequence[Group] = (),
     searched: str = "",
     cache: str = "",
 ) -> Ptx:
@@ -55,7 +58,9 @@ def lower(  # noqa: PLR0913 - one keyword per input
     refuses.
     """
     nvvm = load(library)
-    flags = arguments(target, options, flush=_flush(text, options))
+    joins = tuple(replace(group, texts=tuple(_OWN_VERSION.sub("", each) for each in group.texts)) for group in joins)
+    texts = (text, *(each for group in joins for each in group.texts))
+    flags = arguments(target, options, flush=_flush(texts, options))
     with linked(
         _OWN_VERSION.sub("", text),
         layout=LAYOUT,
@@ -66,6 +71,7 @@ def lower(  # noqa: PLR0913 - one keyword per input
         precise_sqrt=False,
         libdevice=libdevice,
         renames=renames,
+        joins=joins,
         searched=searched,
         cache=cache,
     ) as module:
@@ -83,9 +89,10 @@ def arguments(target: Target, options: LowerOptions, *, flush: bool) -> tuple[st
     return (*flags, *(["-g"] if options.debug else ["-generate-line-info"] if options.lineinfo else []))
 
 
-def _flush(text: str, options: LowerOptions) -> bool:
+def _flush(texts: Sequence[str], options: LowerOptions) -> bool:
     """What the options or the unit's own functions ask for: libNVVM looks at its option alone."""
-    asked = options.flush or wanted(text)
+    found = {wanted(text) for text in texts if "\ndefine " in f"\n{text}"}
+    asked = options.flush or (found.pop() if len(found) == 1 else None if found else False)
     if asked is None:
         msg = "some of its functions flush denormals and others do not, and libNVVM does one of the two for a whole unit"
         raise SourceError(msg, hint=f"{INSTEAD}; or set GPU_FTZ alike for the sources that it is made of")

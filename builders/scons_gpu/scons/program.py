@@ -226,15 +226,25 @@ class Chain:
         node, ir = self.ir(source, target, may_fail=may_fail)
         path = self.folder / source.file(target.name, "index.json")
         lines = ir.suffix == ".ptx" and (self.settings.lineinfo or self.settings.debug)
+        exports = len(self.module.sources) > 1  # with one source, nobody could ask for them
         signature = options_text(
             form=self.form,
+            exports=exports,
             format=INDEX_FORMAT,
             **({"lines": lines} if ir.suffix == ".ptx" else {"llvm": self.tools.llvm}),
             tool=identity(),
             bits=os.environ.get("SCONS_GPU_TEST_HASH_BITS", ""),
         )
-        common = self.common(target, source.name, path)
-        job = SplitJob(**common, source=source, targeted=target, signature=signature, ir=ir, form=self.form, lines=lines)
+        job = SplitJob(
+            **self.common(target, source.name, path),
+            source=source,
+            targeted=target,
+            signature=signature,
+            ir=ir,
+            form=self.form,
+            lines=lines,
+            exports=exports,
+        )
         return _artefact(self.env, path, [node], job), job
 
     def plan(self, target: Target, *, ptx: bool = False) -> tuple[Any, Path, Recipe]:

@@ -356,12 +356,15 @@ class SplitJob(FromSource):
     form: str
     lines: bool = False
     """Whether PTX keeps its line information."""
+    exports: bool = False
+    """Whether the module has other sources, which may need what this one defines."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def command(self) -> list[str]:
         """By hand."""
-        lines = ["--lineinfo"] if self.lines else []
-        return self.gpu("split", str(self.ir), "--arch", self.arch, "--form", self.form, "--source", self.source.name, *lines)
+        more = ["--lineinfo"] if self.lines else []
+        more += ["--exports"] if self.exports else []
+        return self.gpu("split", str(self.ir), "--arch", self.arch, "--form", self.form, "--source", self.source.name, *more)
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """In a worker."""
@@ -386,6 +389,7 @@ class SplitJob(FromSource):
             output=str(output),
             known="verified" if self.source.name.endswith(".cu") else "printed",
             lines=self.lines,
+            exports=self.exports,
         )
 
 

@@ -76,9 +76,18 @@ def nvrtc(  # noqa: PLR0913 - one keyword per field of the message
 
 
 def split(  # noqa: PLR0913 - one keyword per field of the message
-    *, path: str, source: str, arch: str, form: str, roots: Sequence[str], output: str, known: Known = "", lines: bool = False
+    *,
+    path: str,
+    source: str,
+    arch: str,
+    form: str,
+    roots: Sequence[str],
+    output: str,
+    known: Known = "",
+    lines: bool = False,
+    exports: bool = False,
 ) -> dict[str, Any]:
-    """Splits IR: slices go to the store, the index to `output`, with what LLVM said. `known`: see `split.parse`.
+    """Splits IR: slices go to the store, the index to `output`, with what LLVM said. `known`, `exports`: see `split`.
 
     PTX is told by the suffix of `path`; `lines` keeps its line information.
     """
@@ -100,7 +109,7 @@ def split(  # noqa: PLR0913 - one keyword per field of the message
 
         index = split_ptx(text, source=source, target=_target(arch), form=form, put=put, lines=lines)
     else:
-        index = split_ir(text, source=source, target=_target(arch), form=form, put=put, known=known)
+        index = split_ir(text, source=source, target=_target(arch), form=form, put=put, known=known, exports=exports)
     said = condense(_captured())
     if said:
         index = dataclasses.replace(index, notes=(*index.notes, said))
@@ -116,6 +125,7 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
     libdevice: str = "",
     searched: str = "",
     renames: Sequence[tuple[str, str]] = (),
+    joins: Sequence[Mapping[str, Any]] = (),
     slice: str = "",  # noqa: A002 - the contract's word
     roots: Sequence[str] = (),
     path: str = "",
@@ -125,13 +135,15 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
     seconds: float | None = None,
     as_ir: bool = False,
 ) -> dict[str, Any]:
-    """Lowers one slice; one that is PTX already is only renamed. It comes by name (`slice`, from the store at `roots`) or is a `file`.
+    """Lowers one slice; one that is PTX already is only renamed.
 
+    It comes by name (`slice`, from the store at `roots`) or is a `file`; what `joins` it comes by name.
     `nvvm` is libNVVM's path, for options that lower by it. PTX and record go to the store's `path`, under `key`; or the PTX alone to
     `output`; with neither it is in the answer as `ptx`. `as_ir`: the optimised IR takes the PTX's place.
     After `seconds` of CPU time the system ends this process.
     """
     from scons_gpu.lower import llvm  # noqa: PLC0415 - each operation loads its own room
+    from scons_gpu.lower.joining import Group  # noqa: PLC0415 - the same
     from scons_gpu.split import ptx_slice  # noqa: PLC0415 - the same
 
     wanted = LowerOptions(**options)
@@ -140,6 +152,17 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
         _expected.add(llvm.STRIPPED)
     store = _store(tuple(roots)) if roots else None
     text = _text(file) if file or store is None else _slice(store, slice)
+    groups = [
+        Group(
+            texts=tuple(_slice(store, name) if store else _text(name) for name in each["slices"]),
+            renames=dict(each["renames"]),
+            own=each["own"],
+            dropped=tuple(each["dropped"]),
+            shows=tuple(each["shows"]),
+            source=each["source"],
+        )
+        for each in joins
+    ]
     if ptx_slice.is_ptx(text):
         ptx = ptx_slice.renamed(text, dict(renames))
     else:
@@ -150,6 +173,7 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
             nvvm=nvvm,
             libdevice=libdevice,
             renames=dict(renames),
+            joins=groups,
             searched=searched,
             cache=str(store.root / "tools") if store else "",
             **({"as_ir": True} if as_ir else {}),
