@@ -188,7 +188,15 @@ def _taken(plan: Plan, load: Callable[[Part], _Object]) -> list[_Object]:
 
 
 def _linked(plan: Plan, taken: Sequence[_Object], *, provider: Provider, options: AssembleOptions) -> Linked:
-    inputs = [LinkInput(path=each.path, label=f"{_named(each.part)} of {plan.module}/{each.part.source}") for each in taken]
+    inputs = [
+        LinkInput(
+            path=each.path,
+            label=f"{_named(each.part)} of {plan.module}/{each.part.source}",
+            kernel=each.part.kernels[0].readable if each.part.kernels else "",
+            source=each.part.source,
+        )
+        for each in taken
+    ]
     try:
         return provider.link(inputs, target=Target(plan.arch, real=True), options=options)
     except GpuError as error:
