@@ -71,9 +71,14 @@ _PROBE = "print(*tried(load(sys.argv[2])))"
 _SERVE = "serve(load(sys.argv[2]))"
 
 
-@lru_cache(maxsize=8)
 def load(path: str) -> Library:
     """The library at `path`. Raises ToolMissingError where it or cuda.bindings does not load, ToolError where another is in its place."""
+    with _ONE:  # one Library for all threads: it knows whether it failed
+        return _loaded(path)
+
+
+@lru_cache(maxsize=8)
+def _loaded(path: str) -> Library:
     try:
         library = ctypes.CDLL(path, mode=os.RTLD_GLOBAL | os.RTLD_NOW)
         from cuda.bindings import nvjitlink  # noqa: PLC0415 - an extra
