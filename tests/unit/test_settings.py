@@ -75,7 +75,7 @@ def test_one_variable_may_mean_another_too(env: Any) -> None:
         ("GPU_LINK", "static", "GPU_LINK=static is not known\n  it is one of image, bundle"),
         ("GPU_LOWER", "nvcc", "GPU_LOWER=nvcc is not known\n  it is one of auto, llvm"),
         ("GPU_PROVIDER", "clang", "GPU_PROVIDER=clang is not known\n  it is one of auto, ptxas"),
-        ("GPU_FRONTEND", "nvcc", "GPU_FRONTEND=nvcc is not known\n  it is one of auto, clang"),
+        ("GPU_FRONTEND", "gcc", "GPU_FRONTEND=gcc is not known\n  it is one of auto, clang, nvcc, nvrtc"),
         ("GPU_ARCHS", "sm_1234", 'unknown architecture "sm_1234"'),
         ("GPU_ARCHS", [], "GPU_ARCHS is not set\n  say which GPUs to build for"),
     ],
