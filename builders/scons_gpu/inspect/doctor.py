@@ -37,7 +37,8 @@ def report(  # noqa: PLR0913 - one keyword for each thing that is told
 
     `capabilities` is what the provider in use can do, `choice` the log of how it was chosen, `assembler` and `linker` what it consists of,
     `lowering` what lowers for each architecture (`arch`, `by`, `ptx`, `why`), `front_end` what compiles `.cu`; all come from who
-    asked the tools. `problems` says what cannot be built with these tools, empty if nothing: a missing clang is none unless CUDA sources are built.
+    asked the tools. `problems` says what cannot be built with these tools, empty if nothing: a missing clang is none unless CUDA sources
+    are built.
     """
     warnings, problems = _verdict(toolchain, targets, assembler, linker)
     return {
