@@ -100,3 +100,8 @@ def test_by_hand(project: Project) -> None:
 def test_an_unknown_front_end_is_refused(project: Project) -> None:
     prepare(project, "gcc")
     assert "GPU_FRONTEND=gcc is not known" in project.fail().output
+
+
+def test_the_doctor_says_what_auto_comes_to(project: Project) -> None:
+    told = project.command("doctor")
+    assert [line for line in told.stdout.splitlines() if line.startswith("front end of .cu: clang 2")]

@@ -76,7 +76,7 @@ def test_one_variable_may_mean_another_too(env: Any) -> None:
         ("GPU_LINK", "static", "GPU_LINK=static is not known\n  it is one of image, bundle, whole"),
         ("GPU_LOWER", "nvcc", "GPU_LOWER=nvcc is not known\n  it is one of auto, llvm"),
         ("GPU_PROVIDER", "clang", "GPU_PROVIDER=clang is not known\n  it is auto, ptxas, nvptxcompiler"),
-        ("GPU_FRONTEND", "nvcc", "GPU_FRONTEND=nvcc is not known\n  it is one of auto, clang"),
+        ("GPU_FRONTEND", "gcc", "GPU_FRONTEND=gcc is not known\n  it is one of auto, clang, nvcc, nvrtc"),
         ("GPU_DUMP", True, "GPU_DUMP=True names no folder\n  as in GPU_DUMP=dump"),
         ("GPU_ARCHS", "sm_1234", 'unknown architecture "sm_1234"'),
         ("GPU_ARCHS", [], "GPU_ARCHS is not set\n  say which GPUs to build for"),
