@@ -176,9 +176,11 @@ env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[image, text]))
         for kernel in ("first", "second")
     }
     assert {"_ZZ5countiE5calls", "weights"} == {name.partition("$")[0] for name in counted["first"]["uses"]} - {"_ZL4seen"}
-    # What a call through memory costs is known to who sees the functions: the same with all sources in one.
-    found = {kernel: kind for (_, kernel), kind in classes(project).items() if kernel != "indirect"}
-    assert set(found.values()) <= {"identical", "other schedule", "private state made visible", "constant placement"}, found
+    # The same that relocatable assembly makes of all sources in one. (`indirect` reaches a variable whose name both sources have.)
+    report = json.loads(project.command("compare", "build/net.json", "--json").stdout)["kernels"]
+    causes = {each["kernel"]: each["cause"] for each in report if each["module"] == "image" and each["kernel"] != "indirect"}
+    assert sorted(causes) == ["first", "second", "third"]
+    assert all("relocatable assembly alone makes the same code" in cause for cause in causes.values()), causes
 
 
 def test_s12_what_cannot_be_is_refused_by_name(project: Project) -> None:
