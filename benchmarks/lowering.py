@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "builders"))
 from scons_gpu.assemble.provider import AssembleOptions
 from scons_gpu.assemble.ptxas import PtxasProvider
 from scons_gpu.errors import GpuError
-from scons_gpu.lower.choose import choose
+from scons_gpu.lower.choose import choose, library
 from scons_gpu.lower.options import LowerOptions
 from scons_gpu.plan import from_text
 from scons_gpu.toolchain.arch import parse
@@ -62,11 +62,12 @@ class Bench:
         """One unit on one side: CPU seconds, bytes of PTX, registers, bytes of spills; or why it failed."""
         how = choose(self.tools, wanted=by, target=self.target, assembler=self.tools.ptxas, facts=self.facts)
         options = LowerOptions(ptx=how.ptx, opt=self.opt, by=how.by)
-        libdevice = self.tools.libdevice.path if self.tools.libdevice else ""
+        libdevice, nvvm = self.tools.libdevice, library(self.tools, options)
         where = {"slice": part.slice, "roots": [str(self.store)], "renames": [list(pair) for pair in part.renames]}
+        where |= {"libdevice": libdevice.path if libdevice else "", "nvvm": nvvm.path if nvvm else ""}
         assembler = PtxasProvider(ptxas=require(self.tools, "ptxas"), nvlink=self.tools.nvlink, facts=self.facts)
         try:
-            made = self.pool.run("lower", arch=self.target.name, options=options, nvvm=how.path, libdevice=libdevice, **where)
+            made = self.pool.run("lower", arch=self.target.name, options=options, **where)
             whole = assembler.compile_relocatable if part.uses else assembler.compile
             done = whole(made["ptx"], target=self.target, options=AssembleOptions(opt=self.opt))
         except GpuError as error:

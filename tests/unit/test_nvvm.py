@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scons_gpu.errors import MissingSymbolError, SourceError, ToolError, ToolMissingError
+from scons_gpu.errors import MissingSymbolError, SourceError, ToolError, ToolMissingError, UsageError
 from scons_gpu.lower.libnvvm import LAYOUT, facts, load
 from scons_gpu.lower.nvvm import arguments, declared, lower
 from scons_gpu.lower.options import LowerOptions
@@ -340,6 +340,11 @@ def test_what_it_refuses_is_told_in_its_words() -> None:
     with pytest.raises(ToolError, match=r"libNVVM does not lower this unit: .*\n.*function k .*llvm\.nvvm\.nosuch") as caught:
         ptx(kernel("  call void @llvm.nvvm.nosuch()\n", head="declare void @llvm.nvvm.nosuch()\n"))
     assert caught.value.hint == "GPU_LOWER=llvm lowers with LLVM"
+
+
+def test_a_ptx_version_that_is_not_its_own_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"libNVVM writes \.version 9\.5, and \.version 8\.8 was asked for"):
+        ptx(kernel(""), LowerOptions(ptx=88, by="nvvm"))
 
 
 def test_broken_ir_is_the_sources_mistake() -> None:

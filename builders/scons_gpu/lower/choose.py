@@ -6,7 +6,7 @@ import functools
 import json
 import sys
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -146,6 +146,6 @@ def _ask(path: str) -> dict[str, str]:
 
 def _bindings() -> str:
     """The file of `cuda.bindings.nvvm`, not loaded; "" where there is none."""
-    spec = find_spec("cuda")
+    spec = PathFinder.find_spec("cuda")  # whatever goes by that name in this process: a tool of the project's, say
     folders = spec.submodule_search_locations or () if spec else ()
     return next((str(path) for folder in folders for path in sorted(Path(folder, "bindings").glob("nvvm.*"))), "")

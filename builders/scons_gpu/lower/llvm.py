@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.toolchain.arch import Target
 
-__all__ = ["STRIPPED", "Ptx", "initialise", "lower", "numbered"]
+__all__ = ["STRIPPED", "Ptx", "initialise", "lower"]
 
 STRIPPED = "warning: ignoring debug info with an invalid version (0) in <string>"
 """What LLVM says where debug information is dropped by step 2."""
@@ -112,13 +112,13 @@ def _optimise(module: Any, machine: Any, level: int) -> None:  # noqa: ANN401 - 
 
 def _emit(module: Any, machine: Any) -> str:  # noqa: ANN401 - llvmlite has no types
     try:
-        return numbered(machine.emit_assembly(module))
+        return _numbered(machine.emit_assembly(module))
     except LLVM_ERRORS as error:
         msg = "LLVM does not lower this unit"
         raise ToolError(msg, output=llvm_words(error)) from None
 
 
-def numbered(text: str) -> str:
+def _numbered(text: str) -> str:
     """Call sequences, and the prototypes that are labelled by them, numbered from 0 in the order in which they stand."""
     numbers: dict[str, int] = {}
     return _CALL.sub(lambda match: f"{match[1]}{numbers.setdefault(match[2], len(numbers))}", text)

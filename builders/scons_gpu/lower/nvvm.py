@@ -8,7 +8,8 @@ The recipe, which `scons-gpu compare` repeats in code of its own for the undivid
    flushing from its option alone: where the IR asks for it, the option says so
 4. a variable that the unit only sees (`available_externally`) is printed as a weak definition: it becomes a declaration, or goes where
    nothing names it any more
-5. the numbers of call sequences are made the unit's own, as for LLVM
+
+Call sequences need no new numbers as LLVM's do: libNVVM counts them for each program.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scons_gpu.errors import SourceError
+from scons_gpu.errors import SourceError, UsageError
 from scons_gpu.lower.flush import wanted
 from scons_gpu.lower.libnvvm import LAYOUT, load
 from scons_gpu.lower.linked import linked
-from scons_gpu.lower.llvm import Ptx, numbered
+from scons_gpu.lower.llvm import Ptx
 from scons_gpu.lower.options import INSTEAD
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ __all__ = ["arguments", "declared", "lower"]
 _DEFINITION = re.compile(
     r"^\.(?:weak|visible|common) (?P<what>\.(?:global|const)\b[^;={]*?(?P<name>[\w$]+)(?:\[\d+\])?)(?: = [^;]*)?;\n", re.MULTILINE
 )
-_WORD = re.compile(r"[\w$]+")
+_VERSION = re.compile(r"^\.version .*$", re.MULTILINE)
 _OWN_VERSION = re.compile(r"^!nvvmir\.version = .*\n?", re.MULTILINE)  # of whatever made the IR, long ago
 
 
@@ -55,7 +56,7 @@ def lower(  # noqa: PLR0913 - one keyword per input
     """PTX of one slice, by the libNVVM at `library`. It may end the process instead of returning: run this in a worker.
 
     The others: see `llvm.lower`. Raises besides ToolMissingError where the library cannot be loaded, ToolError with its log for what it
-    refuses.
+    refuses, UsageError for a PTX version that is not its own.
     """
     nvvm = load(library)
     joins = tuple(replace(group, texts=tuple(_OWN_VERSION.sub("", each) for each in group.texts)) for group in joins)
@@ -78,7 +79,8 @@ def lower(  # noqa: PLR0913 - one keyword per input
         seen = {variable.name for variable in module.global_variables if variable.linkage.name == "available_externally"}
         data = module.as_bitcode()
     made = nvvm.compile(data, name="unit", options=flags)
-    return Ptx(text=numbered(declared(made.text, seen)), output=made.log)
+    _check_version(made.text, options)
+    return Ptx(text=declared(made.text, seen), output=made.log)
 
 
 def arguments(target: Target, options: LowerOptions, *, flush: bool) -> tuple[str, ...]:
@@ -87,6 +89,14 @@ def arguments(target: Target, options: LowerOptions, *, flush: bool) -> tuple[st
     flags = [f"-arch={target.cpu.replace('sm_', 'compute_')}", f"-opt={options.opt}", f"-ftz={int(flush)}"]
     flags += [f"-prec-div={precise}", f"-prec-sqrt={precise}", "-fma=1"]
     return (*flags, *(["-g"] if options.debug else ["-generate-line-info"] if options.lineinfo else []))
+
+
+def _check_version(text: str, options: LowerOptions) -> None:
+    """The digest says which PTX version this is, and libNVVM writes that of its release whatever was asked for."""
+    asked, written = f".version {options.ptx // 10}.{options.ptx % 10}", _VERSION.search(text)
+    if written is None or written[0] != asked:
+        msg = f"libNVVM writes {written[0] if written else 'no version'}, and {asked} was asked for"
+        raise UsageError(msg, hint=f"leave the PTX version to the choice of what lowers; {INSTEAD}")
 
 
 def _flush(texts: Sequence[str], options: LowerOptions) -> bool:
@@ -105,12 +115,12 @@ def declared(text: str, seen: Collection[str]) -> str:
     def declaration(match: re.Match[str]) -> str:
         if match["name"] not in seen:
             return match[0]
-        return f".extern {match['what']};\n" if named[match["name"]] > 1 else ""
+        return f".extern {match['what']};\n" if _is_used(text, match["name"]) else ""
 
-    if not seen:
-        return text
-    named = dict.fromkeys(seen, 0)
-    for word in _WORD.findall(text):
-        if word in named:
-            named[word] += 1
-    return _DEFINITION.sub(declaration, text)
+    return _DEFINITION.sub(declaration, text) if seen else text
+
+
+def _is_used(text: str, name: str) -> bool:
+    """Whether the name stands anywhere but in its definition. It goes by the name's own letters first, which is what `re` is quick at."""
+    places = re.finditer(rf"{re.escape(name)}(?![\w$])", text)
+    return sum(not re.match(r"[\w$]", text[place.start() - 1]) for place in places) > 1
