@@ -146,6 +146,22 @@ def test_with_k_what_could_be_made_is_written(project: Project) -> None:
     assert written(project, "seen/build/net/net") == names(["bad", "one"], "whole")
 
 
+def test_of_candidates_the_chosen_one_is_written(project: Project) -> None:
+    project.write(
+        "SConstruct",
+        'net = env.GpuModule("net", ["net.ll"], candidates={"odd": [{"GPU_OPT": 0}, {"GPU_OPT": 3}]})\nenv.GpuProgram("build/net", net)\n',
+    )
+    project.write("net.ll", ll("one=1.0", head=STATE) + STACK)
+    project.build("GPU_DUMP=seen")
+    (odd,) = [name for name in written(project, "seen/build/net/net") if name.startswith("odd") and name.endswith(".opt.ll")]
+    chosen = project.manifest()["modules"]["net"]["kernels"]["odd"]["archs"]["sm_90"]["chosen"]["candidate"]
+    assert odd.startswith(f"odd_{chosen.replace('=', '_')}-")
+    first = project.files("seen/**/*")
+    project.build("GPU_DUMP=again")
+    assert [data for _, data in sorted(project.files("again/**/*").items())] == [data for _, data in sorted(first.items())]
+    assert set(project.done()) == {"dump"}
+
+
 def test_a_folder_that_cannot_be_written_is_named(project: Project) -> None:
     project.write("SConstruct", 'env.GpuProgram("build/net", env.GpuModule("net", ["net.ll"]))\n')
     project.write("net.ll", LL_HEAD + STACK)

@@ -177,6 +177,7 @@ class ChoiceJob(Linking):
     """Candidates become the plan of one module for one architecture."""
 
     stage: ClassVar[str] = "choose"
+    published: ClassVar[bool] = False
     recipe: Recipe
     """How units are made for the image."""
     measured: Recipe

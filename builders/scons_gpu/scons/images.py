@@ -44,6 +44,8 @@ class Linking(Step):
     """A step whose inputs are units."""
 
     stage: ClassVar[str] = "link"
+    published: ClassVar[bool] = True
+    """Whether its units are those that a user gets: `GPU_DUMP` writes them."""
     expanded: bool = field(default=False, init=False)
     error: Exception | None = field(default=None, init=False)
 
@@ -64,7 +66,7 @@ class Linking(Step):
         nodes = []
         for recipe, path in self.decided():
             for part in read_plan(path).parts if recipe.verify or recipe.dump else ():
-                nodes += [*(recipe.held(part) if recipe.verify else ()), *recipe.dumped(part)]
+                nodes += [*(recipe.held(part) if recipe.verify else ()), *(recipe.dumped(part) if self.published else ())]
         return list(dict.fromkeys(nodes))
 
     def makes_nothing(self) -> bool:
