@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import sysconfig
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,12 +14,13 @@ from scons_gpu.assemble.defer import defer
 from scons_gpu.assemble.driver import DriverProvider
 from scons_gpu.assemble.nvjitlink import NvJitLinkProvider
 from scons_gpu.assemble.nvlink import NvlinkProvider
+from scons_gpu.assemble.nvptxcompiler import NvPtxCompilerProvider
 from scons_gpu.assemble.pair import PairProvider
 from scons_gpu.assemble.provider import Assembled, AssembleOptions, LinkInput
 from scons_gpu.assemble.ptxas import PtxasProvider
 from scons_gpu.link import elf
 from scons_gpu.toolchain.arch import Target, parse
-from scons_gpu.toolchain.tools import Tool
+from scons_gpu.toolchain.tools import Tool, discover
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,6 +69,10 @@ def every_provider(facts: Path, stub: DriverStub) -> dict[str, Provider]:
     """By name; `deferred on driver` is the driver over its stub."""
     ptxas = PtxasProvider(ptxas=tool("ptxas"), nvlink=tool("nvlink"), facts=facts)
     nvjitlink = NvJitLinkProvider(nvjitlink=tool("nvjitlink"), facts=facts)
+    library = discover(environ=dict(os.environ), prefix=sys.prefix, facts=facts).library("nvptxcompiler")
+    assert library is not None
+    nvptxcompiler = NvPtxCompilerProvider(library, facts=facts)
+    nvlink = NvlinkProvider(nvlink=tool("nvlink"))
     by_driver = DriverProvider(driver=replace(tool("driver"), version="13.0"), api=stub)
     return {
         "ptxas": ptxas,
@@ -73,16 +80,16 @@ def every_provider(facts: Path, stub: DriverStub) -> dict[str, Provider]:
         "deferred on nvjitlink": defer(nvjitlink, always=True),
         "deferred on ptxas": defer(ptxas, always=True),
         "ptxas+nvjitlink": PairProvider(ptxas, nvjitlink, compiled_by=tool("ptxas"), linked_by=tool("nvjitlink")),
-        "nvjitlink+nvlink": PairProvider(
-            nvjitlink, NvlinkProvider(nvlink=tool("nvlink")), compiled_by=tool("nvjitlink"), linked_by=tool("nvlink")
-        ),
+        "nvjitlink+nvlink": PairProvider(nvjitlink, nvlink, compiled_by=tool("nvjitlink"), linked_by=tool("nvlink")),
+        "nvptxcompiler+nvlink": PairProvider(nvptxcompiler, nvlink, compiled_by=library, linked_by=tool("nvlink")),
+        "nvptxcompiler+nvjitlink": PairProvider(nvptxcompiler, nvjitlink, compiled_by=library, linked_by=tool("nvjitlink")),
         "deferred on driver": defer(by_driver),
     }
 
 
-NAMES = ("ptxas", "nvjitlink", "deferred on nvjitlink", "deferred on ptxas", "ptxas+nvjitlink", "nvjitlink+nvlink", "deferred on driver")
-TAKE_PTX = ("nvjitlink", "deferred on nvjitlink", "deferred on ptxas", "ptxas+nvjitlink", "deferred on driver")
-MAKE_OBJECTS = ("ptxas", "nvjitlink", "ptxas+nvjitlink", "nvjitlink+nvlink")
+MAKE_OBJECTS = ("ptxas", "nvjitlink", "ptxas+nvjitlink", "nvjitlink+nvlink", "nvptxcompiler+nvlink", "nvptxcompiler+nvjitlink")
+NAMES = (*MAKE_OBJECTS, "deferred on nvjitlink", "deferred on ptxas", "deferred on driver")
+TAKE_PTX = ("nvjitlink", "ptxas+nvjitlink", "nvptxcompiler+nvjitlink", "deferred on nvjitlink", "deferred on ptxas", "deferred on driver")
 
 
 @dataclass

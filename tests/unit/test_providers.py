@@ -81,6 +81,8 @@ def test_capabilities_are_what_was_found(every: dict[str, Provider]) -> None:
         "deferred on ptxas": Capabilities(compile=True, relocatable=True, link=True, clones_functions=True, link_ptx=True),
         "ptxas+nvjitlink": Capabilities(compile=True, relocatable=True, link=True, clones_functions=True, link_ptx=True),
         "nvjitlink+nvlink": Capabilities(compile=True, relocatable=True, link=True, clones_functions=True, link_ptx=False),
+        "nvptxcompiler+nvlink": Capabilities(compile=True, relocatable=True, link=True, clones_functions=True, link_ptx=False),
+        "nvptxcompiler+nvjitlink": Capabilities(compile=True, relocatable=True, link=True, clones_functions=True, link_ptx=True),
         "deferred on driver": Capabilities(compile=True, relocatable=True, link=True, clones_functions=False, link_ptx=True),
     }
 

@@ -72,17 +72,21 @@ def lacking(text: str, arch: str) -> GpuError | None:
     return None
 
 
-def death(*, code: int, said: str, peak_kib: int, arch: str) -> GpuError:
-    """The error for a worker that ended with exit status `code` (negative: a signal) in the middle of a task for `arch`."""
-    words = _WORDS.search(said)
+def death(*, code: int, said: str, peak_kib: int, arch: str, runs: str = "LLVM") -> GpuError:
+    """The error for a worker that ended with exit status `code` (negative: a signal) in the middle of a task for `arch`.
+
+    `runs` is what it ran: LLVM, or a provider that is a library.
+    """
+    words = _WORDS.search(said) if runs == "LLVM" else None
+    who = f"the {runs} worker"
     # An abort or exit with last words is LLVM's own way of refusing an input; any other end is a crash.
     if words and code in (1, -signal.SIGABRT):
         return _refusal(words["what"].strip(), words["function"] or "", said, arch)
     if code == 0:
-        return ToolStoppedError("the LLVM worker was ended before it was done", arch=arch)
+        return ToolStoppedError(f"{who} was ended before it was done", arch=arch)
     if code < 0:
-        return killed("the LLVM worker", -code, peak_kib=peak_kib, arch=arch, output=condense(said))
-    return ToolKilledError(f"the LLVM worker ended with status {code}", arch=arch, output=condense(said))
+        return killed(who, -code, peak_kib=peak_kib, arch=arch, output=condense(said))
+    return ToolKilledError(f"{who} ended with status {code}", arch=arch, output=condense(said))
 
 
 def _refusal(words: str, function: str, said: str, arch: str) -> GpuError:

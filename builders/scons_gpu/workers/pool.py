@@ -32,6 +32,8 @@ __all__ = ["Pool"]
 
 RECYCLE_KIB = 2 << 20
 """A worker that holds more than this after a task is let go: 2 GiB."""
+SPOILING = ("assemble", "link")
+"""Tasks whose worker is let go when they fail: nvJitLink 13.5, once it met PTX of an unknown version, links undefined names in silence."""
 GRACE = 2.0
 """Seconds that a worker has to end by itself. It takes a few milliseconds, unless it was stopped."""
 
@@ -73,10 +75,12 @@ class Pool:
             raise
         if answer is None:
             self._drop(worker)
-            error = worker.obituary(str(arguments.get("arch", ""))).at(source=str(arguments.get("source", "")))
+            runs = str(arguments["provider"]["name"]) if op in SPOILING else "LLVM"
+            error = worker.obituary(str(arguments.get("arch", "")), runs=runs).at(source=str(arguments.get("source", "")))
             error.hint = error.hint or (INSTEAD if arguments.get("nvvm") else "")
             raise error
-        if answer.pop("rss_kib") > RECYCLE_KIB:
+        spoilt = op in SPOILING and not answer["ok"]
+        if answer.pop("rss_kib") > RECYCLE_KIB or spoilt:
             self._drop(worker)
         else:
             with self._lock:
@@ -158,11 +162,11 @@ class _Worker:
             return None
         return json.loads(reply) if reply.endswith(b"\n") else None
 
-    def obituary(self, arch: str) -> GpuError:
-        """Why it died. Call after `end`."""
+    def obituary(self, arch: str, *, runs: str) -> GpuError:
+        """Why it died; `runs` is what the task was for. Call after `end`."""
         from scons_gpu.workers.deaths import death  # noqa: PLC0415 - a build without a death need not load its tables
 
-        return death(code=self._process.returncode, said=self._words, peak_kib=self._peak_kib, arch=arch)
+        return death(code=self._process.returncode, said=self._words, peak_kib=self._peak_kib, arch=arch, runs=runs)
 
     def end(self) -> None:
         """Closes the pipe, which ends the process, and waits for it; one that does not go by itself is killed."""
