@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from project import Project
 
 if TYPE_CHECKING:
-    from project import Project
+    from pathlib import Path
 
 NET = 'env.GpuProgram("build/net", env.GpuModule("net", ["src/k.cu"]))\n'
 SOURCE = """\
@@ -68,6 +69,17 @@ def test_r2_a_define_and_the_flags_are_seen(project: Project, name: str) -> None
     project.build("GPU_LINEINFO=1", "GPU_NVCCFLAGS=-DUNUSED")
     assert ".loc" in project.read("build/net/net/k.cu.sm_90.ptx")
     project.idle("GPU_LINEINFO=1", "GPU_NVCCFLAGS=-DUNUSED")
+
+
+@BOTH
+def test_t10_it_does_not_matter_where_the_tree_lies(tmp_path: Path, name: str) -> None:
+    trees = [Project(tmp_path / "a"), Project(tmp_path / "elsewhere" / "longer")]
+    for tree in trees:
+        prepare(tree, name)
+        tree.build("GPU_LINEINFO=1")
+    one, two = (tree.bytes("build/net/net/k.cu.sm_90.ptx") for tree in trees)
+    assert one == two
+    assert b'"src/k.cu"' in one
 
 
 @BOTH

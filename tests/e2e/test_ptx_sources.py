@@ -177,6 +177,25 @@ def test_compare_knows_each_kernels_own_undivided_build(project: Project) -> Non
     assert json.loads(compared.stdout)["counts"]["identical"] == 5
 
 
+def test_where_nothing_assembles_the_files_ptx_is_for_the_wanted_gpu(project: Project) -> None:
+    project.write("k.ptx", SOURCE.replace("8.0", "7.1"))
+    project.write("SConstruct", 'env["GPU_ARCHS"] = ["sm_90", "compute_90"]\n' + NET)
+    project.build("GPU_PROVIDER=none")
+    for name in ("sm_90.ptx", "compute_90.ptx"):
+        assert project.read(f"build/net/net/{name}").startswith(".version 7.8\n.target sm_90\n")
+    project.build()
+    assert project.kernels("net") == ["a", "b", "c"]
+
+
+def test_a_dump_of_ptx_shows_no_ir(project: Project) -> None:
+    project.write("k.ptx", SOURCE)
+    project.write("SConstruct", NET)
+    project.build("GPU_DUMP=dump")
+    suffixes = {path.suffix for path in project.path("dump").rglob("*") if path.is_file()}
+    assert ".ptx" in suffixes
+    assert ".ll" not in suffixes
+
+
 def test_s2_kernels_of_one_name_in_two_files(project: Project) -> None:
     project.write("k.ptx", HEAD + HELPER + entry("a"))
     project.write("l.ptx", "// the same\n" + HEAD + HELPER + entry("b") + entry("a"))

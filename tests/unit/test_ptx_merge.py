@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scons_gpu.errors import GpuError, LinkError, MissingSymbolError
 from scons_gpu.link import elf
 from scons_gpu.link.ptx import PtxPart, merge, merge_ptx
+from scons_gpu.toolchain.arch import parse
 
 PTXAS = next(Path(sys.prefix).glob("lib/python3*/site-packages/nvidia/cu13/bin/ptxas"))
 HEAD = ".version 7.8\n.target sm_90\n.address_size 64\n"
@@ -291,6 +292,16 @@ def test_parts_written_for_older_tools_join_those_for_newer_ones(tmp_path: Path)
     assert merged.startswith(HEAD)
     assert set(code(assemble(merged, tmp_path))) == {"a", "b"}
     assert merge_ptx([part("b", kernel("b"), head=old), part("a", kernel("a")), part("c", kernel("c"), head=newer)]).startswith(newer)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_what_was_written_for_an_older_gpu_is_for_the_wanted_one(parts: int) -> None:
+    old = HEAD.replace("7.8", "7.1").replace("sm_90", "sm_80")
+    texts = [part(name, kernel(name), head=old) for name in ("a", "b")[:parts]]
+    assert merge_ptx(texts, target=parse("compute_90")[0]).startswith(".version 7.8\n.target sm_90\n")
+    assert merge_ptx(texts, target=parse("compute_80")[0]).startswith(old)
+    specific = [part("a", kernel("a"), head=HEAD.replace("sm_90", "sm_90a"))]
+    assert merge_ptx(specific, target=parse("compute_90a")[0]) == specific[0].text
 
 
 def test_prototypes_that_two_compilers_print_are_one() -> None:

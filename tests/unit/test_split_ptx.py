@@ -11,7 +11,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from scons_gpu.errors import RefusedError, SourceError
-from scons_gpu.split import digest
+from scons_gpu.split import digest, ptx_uses
 from scons_gpu.split.index import Index, Unit, from_text, to_text
 from scons_gpu.split.ptx import split_ptx
 from scons_gpu.toolchain.arch import parse
@@ -440,3 +440,14 @@ def test_m4_nothing_is_no_kernel_and_no_error() -> None:
     assert split(head="").index.units == ()
     assert split(head="// nothing\n/* at\nall */\n").index.units == ()
     assert split().index.units == ()
+
+
+def test_hundreds_of_strings_are_looked_at_once() -> None:
+    """A count, not a time: each statement is taken apart once, whatever the number of strings."""
+    printf = ".extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 v);"
+    says = "mov.u64 %rd1, $str${}; {{ .param .b64 f; .param .b64 v; .param .b32 r; st.param.b64 [f], %rd1; call (r), vprintf, (f, v); }}"
+    strings = [f".global .align 1 .b8 $str${number}[2] = {{1, 2}};" for number in range(200)]
+    ptx_uses._indexed.cache_clear()
+    made = split(printf, *strings, entry("a", "\n".join(says.format(number) for number in range(200))))
+    assert made.index.state == ()
+    assert ptx_uses._indexed.cache_info().misses == 1

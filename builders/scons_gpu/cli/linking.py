@@ -53,7 +53,8 @@ class Linker:
             msg = "there is nothing to link: no source of the module has a kernel"
             raise RefusedError(msg, module=plan.module, arch=plan.arch)
         if as_ptx or not parse(plan.arch)[0].real:
-            return merge_ptx([ptx_part(part, _ptx(store, plan, part).data) for part in plan.parts]).encode()
+            parts = [ptx_part(part, _ptx(store, plan, part).data) for part in plan.parts]
+            return merge_ptx(parts, target=parse(plan.arch)[0]).encode()
         if whole or plan.link == "whole":
             return self._whole(store, plan)
         provider = self._provider(["relocatable", "link"])

@@ -16,13 +16,18 @@ import xxhash
 
 from scons_gpu.errors import LinkError, MissingSymbolError
 from scons_gpu.source.ptx_reader import LOC, NAME, SKIP, Header, Module, Statement, plain, read
+from scons_gpu.toolchain.versions import least_ptx
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from scons_gpu.toolchain.arch import Target
+
 __all__ = ["MergedPtx", "PtxPart", "merge", "merge_ptx"]
 
 _PLAIN = re.compile(r"sm_\d+")
+_TARGET = re.compile(r"^(?P<start>\s*\.target\s+)(?P<cpu>sm_\d+)(?![\w])", re.MULTILINE)
+_VERSION = re.compile(r"^(?P<start>\s*\.version\s+)(?P<major>\d+)\.(?P<minor>\d+)", re.MULTILINE)
 _WORD = re.compile(r"[\w$.%]")
 _ARRAY = re.compile(r"\.extern\s+\.shared\s+(?P<modifiers>.*?)(?P<type>\.[a-z]+\d+)\s+[\w$]+\s*(?P<sizes>(?:\[\d*\]\s*)*);")
 _ALIGN = re.compile(r"\.align\s+(\d+)")
@@ -75,9 +80,24 @@ class _Definition:
     statement: Statement
 
 
-def merge_ptx(parts: Sequence[PtxPart], *, warn: Callable[[str], None] | None = None) -> str:
-    """The text of what `merge` gives."""
-    return merge(parts, warn=warn).text
+def merge_ptx(parts: Sequence[PtxPart], *, target: Target | None = None, warn: Callable[[str], None] | None = None) -> str:
+    """The text of what `merge` gives, for `target` where one is named: sources that are PTX may have been written for an older GPU."""
+    text = merge(parts, warn=warn).text
+    return text if target is None else _retargeted(text, target)
+
+
+def _retargeted(text: str, target: Target) -> str:
+    """A plain `.target` becomes the wanted one, which is not older, and the PTX version one that knows it."""
+    found = _TARGET.search(text)
+    if found is None or found["cpu"] == target.cpu:
+        return text
+    least = least_ptx(target)
+    text = _TARGET.sub(rf"\g<start>{target.cpu}", text, count=1)
+    return _VERSION.sub(lambda match: match[0] if _number(match) >= least else f"{match['start']}{least // 10}.{least % 10}", text, count=1)
+
+
+def _number(match: re.Match[str]) -> int:
+    return 10 * int(match["major"]) + int(match["minor"])
 
 
 def merge(parts: Sequence[PtxPart], *, warn: Callable[[str], None] | None = None) -> MergedPtx:

@@ -139,7 +139,8 @@ class DumpJob(Linking):
             entries[each.digest] = entry
         if recipe.kind == "ptx":
             if recipe.provider is None:
-                return ptx.merge_ptx([whole.ptx_part(each, entries[each.digest].data) for each in parts]).encode()
+                text = ptx.merge_ptx([whole.ptx_part(each, entries[each.digest].data) for each in parts], target=recipe.target)
+                return text.encode()
             made = whole.assemble_whole(alone, entries, provider=recipe.assembler(), options=recipe.assemble_options(part))
             return made.data if made else b""
         if recipe.kind == "whole":

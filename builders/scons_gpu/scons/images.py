@@ -260,7 +260,7 @@ class PtxJob(OnePlan):
         """One merge, in plan order."""
         said: list[str] = []
         parts = [whole.ptx_part(part, entries[part.digest].data) for part in plan.parts]
-        text = ptx.merge_ptx(parts, warn=said.append)
+        text = ptx.merge_ptx(parts, target=self.recipe.target, warn=said.append)
         return Outcome(output="\n".join(said)), text.encode(), ()
 
 

@@ -197,7 +197,7 @@ class Chain:
         """CUDA C++ to PTX, by nvcc or NVRTC."""
         self.session.warn(front.said)
         target: Target = common["targeted"]
-        assembler = versions.reader_of_ptx(self.tools.ptxas) if target.real else None
+        assembler = versions.reader_of_ptx(self.assembler) if target.real else None
         signature = options_text(
             compiler=f"{front.name} {front.tool.version} {front.tool.identity}",
             arch=target.name,
@@ -211,7 +211,7 @@ class Chain:
         return _compiled(self.env, common["target"], [source.node], job)
 
     def _ptx_source(self, source: Source, target: Target, common: dict[str, Any]) -> Any:
-        assembler = versions.reader_of_ptx(self.tools.ptxas) if target.real else None
+        assembler = versions.reader_of_ptx(self.assembler) if target.real else None
         signature = options_text(arch=target.name, assembler=assembler, tool=identity())
         job = PtxSourceJob(**common, signature=signature, assembler=assembler)
         return _compiled(self.env, common["target"], [source.node], job)

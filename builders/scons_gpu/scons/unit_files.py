@@ -65,10 +65,11 @@ class UnitFilesJob(UnitJob):
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """In a worker; then the store is read. What an earlier dump had besides is of another build, and goes."""
         recipe, part, store = self.recipe, self.part, self.workspace.store
-        shown = recipe.lower_part(part, as_ir=True) if recipe.lower_options(part).by == "llvm" else None
+        optimises = part.language == "ir" and recipe.lower_options(part).by == "llvm"
+        shown = recipe.lower_part(part, as_ir=True) if optimises else None
         ptx = store.load(recipe.ptx_path(part))
         files: dict[str, bytes] = {
-            "ll": store.get_text("slice", part.slice).encode(),
+            **({"ll": store.get_text("slice", part.slice).encode()} if part.language == "ir" else {}),
             **({"opt.ll": shown["ptx"].encode()} if shown else {}),
             "ptx": ptx.data if ptx else recipe.lower_part(part)["ptx"].encode(),
         }

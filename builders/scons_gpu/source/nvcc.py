@@ -87,7 +87,7 @@ def _once(  # noqa: PLR0913 - one keyword for each thing that decides
         if not private.is_file() or not private.stat().st_size:
             msg = "nvcc said that it succeeded and made nothing"
             raise ToolSilentError(msg, source=source, arch=target.name, output=done.output)
-        nvidia.write_ptx(private.read_bytes(), output)
+        nvidia.write_ptx(private.read_bytes(), output, top=top, tool=nvcc.path)
         said = "\n".join(text for text in (nvidia.left_out(options), done.stderr.strip()) if text)
         return Compiled(_read(depfile, source, top=top), output=said, cpu=done.cpu, peak_kib=done.peak_kib)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import SourceError
@@ -10,13 +12,13 @@ from scons_gpu.store.files import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from scons_gpu.source.options import ClangOptions
     from scons_gpu.toolchain.arch import Target
 
 __all__ = ["architecture", "code_flags", "left_out", "refusal", "write_ptx"]
 
+_FILE = re.compile(rb'(\.file\s+\d+\s+")([^"\n]+)')
 _INTERNAL = re.compile(rb"_INTERNAL_[0-9a-f]{8}_")
 """What stands in the names of private functions: a hash of where and how the file was compiled."""
 
@@ -50,9 +52,24 @@ def refusal(tool: str, said: str, *, source: str, target: Target) -> SourceError
     return SourceError(f"{tool}: {errors[0].strip()}", source=source, arch=target.name, output="\n".join(lines), hint=hint)
 
 
-def write_ptx(data: bytes, output: Path) -> None:
-    """Puts PTX at `output`. Private names lose what the path made of them, at equal length: C++ writes that length before a name."""
-    write_atomic(output, _INTERNAL.sub(b"_INTERNAL_00000000_", data))
+def write_ptx(data: bytes, output: Path, *, top: str, tool: str) -> None:
+    """Puts PTX at `output`. Private names lose what the path made of them, at equal length: C++ writes that length before a name.
+
+    Line information names files as seen from `top`, or from the toolkit that `tool` is of: never where these lie.
+    """
+    home = str(Path(tool).absolute().parent.parent)
+    places = ((f"{Path(top).absolute()}/", ""), (f"{home}/", "cuda/"))
+    named = _FILE.sub(lambda match: match[1] + _seen(match[2].decode(errors="surrogateescape"), places), data)
+    write_atomic(output, _INTERNAL.sub(b"_INTERNAL_00000000_", named))
+
+
+def _seen(path: str, places: Sequence[tuple[str, str]]) -> bytes:
+    plain = os.path.normpath(path)
+    for folder, name in places:
+        if plain.startswith(folder):
+            plain = name + plain[len(folder) :]
+            break
+    return plain.encode(errors="surrogateescape")
 
 
 def spelled(flags: Sequence[str]) -> list[str]:

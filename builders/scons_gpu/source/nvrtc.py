@@ -65,7 +65,7 @@ def compile_cuda(  # noqa: PLR0913 - one keyword for each thing that decides
             raise refused
         write_atomic(output, failed.to_ir(refused))
         return Compiled(tuple(read.files), output="", failed=True, missing=tuple(read.missing))
-    nvidia.write_ptx(ptx, output)
+    nvidia.write_ptx(ptx, output, top=top, tool=library)
     return Compiled(tuple(read.files), output="\n".join(text for text in (*said, log.strip()) if text), missing=tuple(read.missing))
 
 

@@ -104,7 +104,7 @@ class _Splitter:
         """State holds functions of its own: shared memory that one of them and a kernel both name is one undivided, and would be two."""
         for kernel, members in self._closures.items() if self._apart else ():
             reached = self._graph.members([name for name in members if name in self._graph.state], stop=self._graph.kernels)
-            both = [name for name in reached if name in members and self._graph.is_shared(name)]
+            both = [name for name in sorted(set(members).intersection(reached)) if self._graph.is_shared(name)]
             if both:
                 msg = f"kernel {kernel} and a function that it may call through a variable both use shared memory {both[0]}"
                 raise RefusedError(msg, source=self._source, hint="build with GPU_LINK=bundle")

@@ -39,7 +39,7 @@ class PtxGraph:
         self.kernels = tuple(sorted(name for name, one in module.functions.items() if one.entry and one.defined))
         self._taken: dict[str, bool] = {}
         self._indirect: dict[str, bool] = {}
-        self._read = {name: frozenset(self._read_by(name)) for name in self._doubtful()}
+        self._users = self._users_of(self._doubtful())
         self.state = frozenset(name for name, one in module.variables.items() if self._is_state(one))
 
     def members(self, roots: Iterable[str], *, stop: Collection[str] = ()) -> list[str]:
@@ -110,7 +110,7 @@ class PtxGraph:
         """Memory that is one, whoever names it; all that is not shown to be only read."""
         if variable.declared or variable.space == "shared":
             return False
-        return variable.name not in self._read or not self._only_read(variable)
+        return variable.name not in self._users or not self._only_read(variable)
 
     def _doubtful(self) -> list[str]:
         """Variables that may be copied: nobody else knows them by name. The driver finds what has no linkage as well as the rest."""
@@ -120,15 +120,20 @@ class PtxGraph:
             if one.local and one.space in ("global", "const") and _OF_COMPILERS.match(name) and not _BOUND.search(one.declarator.start)
         ]
 
-    def _read_by(self, name: str) -> list[str]:
-        return [user for user, names in self.names.items() if name in names and user != name]
+    def _users_of(self, wanted: Iterable[str]) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {name: [] for name in wanted}
+        for user, names in self.names.items():
+            for name in names:
+                if name in found:
+                    found[name].append(user)
+        return found
 
     def _only_read(self, variable: Variable) -> bool:
         """No kernel writes `.const`; without an initial value, somebody else does."""
         if variable.space == "const":
             return bool(variable.declarator.value)
         functions = self._module.functions
-        return all(user in functions and only_read(functions[user].body, variable.name) for user in self._read[variable.name])
+        return all(user in functions and only_read(functions[user].body, variable.name) for user in self._users[variable.name])
 
 
 def _names(piece: Piece, own: str) -> tuple[str, ...]:

@@ -6,10 +6,11 @@ A small, conservative data flow over one function's text: what it does not under
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
 
 __all__ = ["READERS", "Call", "calls", "only_read"]
 
@@ -18,6 +19,8 @@ READERS = frozenset(("vprintf", "__assertfail"))
 
 _CALL = re.compile(r"\bcall(?:\.uni)?\s+(?:\([^)]*\)\s*,\s*)?(?P<callee>[\w$%]+)\s*(?P<rest>[^;]*);")
 _WORD = re.compile(r"[\w$%]+")
+_END = re.compile(r";|\n\{|\{(?=\s*\.)|\}(?=\s*(?:\n|$))|:(?=\n)")
+"""Where a statement ends, or a scope begins or ends."""
 _INSTRUCTION = re.compile(r"(?:@!?[\w$%]+\s+)?(?P<opcode>[a-z][\w.:]*)\s+(?P<operands>[^;]*)")
 _PASSED_ON = ("mov.", "add.", "sub.", "cvta.", "selp.", "mad.", "cvt.")
 """Instructions whose result is an address where an operand was one."""
@@ -40,51 +43,53 @@ def calls(text: str) -> Iterator[Call]:
 
 def only_read(text: str, symbol: str) -> bool:
     """Whether the body `text` does no more than load from `symbol`, and hand it to functions that do no more."""
-    if symbol not in text:
-        return True
-    statements = list(_statements(text))
-    tainted, grown = {symbol}, True
-    while grown:
-        found: set[str] = set()
-        for start, statement in statements:
-            made = _use(text, start, statement, tainted)
+    statements, places = _indexed(text)
+    todo, seen = [symbol], {symbol}
+    while todo:
+        word = todo.pop()
+        for place in places.get(word, ()):
+            made = _use(text, *statements[place], word)
             if made is None:
                 return False
-            found |= made
-        grown = not found <= tainted
-        tainted |= found
+            todo += made - seen
+            seen |= made
     return True
+
+
+@lru_cache(maxsize=32)
+def _indexed(text: str) -> tuple[list[tuple[int, str]], dict[str, list[int]]]:
+    """A body's statements, each with where it ends, and for each word those that hold it: a source may have hundreds of strings."""
+    statements = list(_statements(text))
+    places: dict[str, list[int]] = {}
+    for place, (_, statement) in enumerate(statements):
+        for word in set(_WORD.findall(statement)):
+            places.setdefault(word, []).append(place)
+    return statements, places
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
     start = 0
-    for match in re.finditer(r";|\n\{|\{(?=\s*\.)|\}(?=\s*(?:\n|$))|:(?=\n)", text):
-        yield start, text[start : match.start()]
+    for match in _END.finditer(text):
+        yield match.start(), text[start : match.start()]
         start = match.end()
 
 
-def _use(text: str, start: int, statement: str, tainted: Collection[str]) -> set[str] | None:
-    """The registers that the statement makes addresses of; None where an address escapes or is written through."""
-    if not any(word in tainted for word in _WORD.findall(statement)):
-        return set()
+def _use(text: str, end: int, statement: str, word: str) -> set[str] | None:
+    """The registers that the statement makes addresses of, `word` being one; None where it escapes or is written through."""
     found = _INSTRUCTION.match(statement.strip())
     if found is None:
         return None
     opcode, operands = found["opcode"], found["operands"]
     target, _, rest = operands.partition(",")
     if opcode.startswith(_PASSED_ON) and "{" not in operands:
-        return set(_WORD.findall(target)) if _holds(rest, tainted) else set()
+        return set(_WORD.findall(target)) if word in _WORD.findall(rest) else set()
     harmless = (
         (opcode.startswith("ld") and "[" in rest)
         or opcode.startswith(_COMPARED)
-        or (opcode.startswith("st.param") and _handed_to_reader(text, start + len(statement), target))
-        or not _holds(operands, tainted)
+        or (opcode.startswith("st.param") and _handed_to_reader(text, end, target))
+        or word not in _WORD.findall(operands)
     )
     return set() if harmless else None
-
-
-def _holds(text: str, words: Collection[str]) -> bool:
-    return any(word in words for word in _WORD.findall(text))
 
 
 def _handed_to_reader(text: str, start: int, target: str) -> bool:

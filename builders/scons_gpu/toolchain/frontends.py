@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import shutil
 from dataclasses import dataclass
@@ -45,12 +46,18 @@ class FrontEnd:
 
 def choose(toolchain: Toolchain, *, wanted: str, environ: Mapping[str, str], facts: Path) -> FrontEnd:
     """The front end for `.cu`: `wanted` by its name, or `auto`. Raises ToolMissingError, which tells where it was looked for."""
+    return _choose(toolchain, wanted, environ.get("PATH", ""), facts)
+
+
+@functools.cache
+def _choose(toolchain: Toolchain, wanted: str, path: str, facts: Path) -> FrontEnd:
+    """Asked for each source and architecture of a build."""
     if wanted == "clang" or (wanted == "auto" and toolchain.clang and toolchain.headers):
         return FrontEnd("clang", require(toolchain, "clang"))
     names = ("nvcc", "nvrtc") if wanted == "auto" else (wanted,)
     for name in names:
-        tool = nvcc(toolchain, environ=environ, facts=facts) if name == "nvcc" else toolchain.library("nvrtc")
-        if tool is not None and (wanted != "auto" or name != "nvcc" or shutil.which("g++", path=environ.get("PATH", ""))):
+        tool = _nvcc(toolchain, path=path, facts=facts) if name == "nvcc" else toolchain.library("nvrtc")
+        if tool is not None and (wanted != "auto" or name != "nvcc" or shutil.which("g++", path=path)):
             return FrontEnd(name, tool, said=_told(name))
     if wanted == "auto":
         return FrontEnd("clang", require(toolchain, "clang"))
@@ -65,16 +72,17 @@ def _told(name: str) -> str:
     )
 
 
-def nvcc(toolchain: Toolchain, *, environ: Mapping[str, str], facts: Path) -> Tool | None:
+def _nvcc(toolchain: Toolchain, *, path: str, facts: Path) -> Tool | None:
     """The nvcc of the toolkit that the assembler is from, else the one on PATH. What it starts besides is part of its identity."""
     beside = Path(toolchain.ptxas.path).with_name("nvcc") if toolchain.ptxas else None
-    path = str(beside) if beside and beside.is_file() else shutil.which("nvcc", path=environ.get("PATH", ""))
-    if not path:
+    place = str(beside) if beside and beside.is_file() else shutil.which("nvcc", path=path)
+    if not place:
         return None
     known = Facts(facts)
-    found = fingerprint.nvidia_tool(path, facts=known)
-    home = Path(path).resolve().parent.parent
+    found = fingerprint.nvidia_tool(place, facts=known)
+    home = Path(place).resolve().parent.parent
     others = [home / "nvvm/bin/cicc", home / "bin/cudafe++"]
     hashes = [fingerprint.plain_file(str(file), version="", facts=known).sha256 for file in others if file.is_file()]
     identity = hashlib.sha256(" ".join([found.sha256, *hashes]).encode()).hexdigest()
-    return Tool(name="nvcc", path=path, version=found.version, identity=identity, origin="beside ptxas" if beside else "PATH")
+    origin = "beside ptxas" if beside and place == str(beside) else "PATH"
+    return Tool(name="nvcc", path=place, version=found.version, identity=identity, origin=origin)

@@ -23,6 +23,7 @@ __all__ = [
     "family",
     "known_to",
     "known_to_llvm",
+    "least_ptx",
     "newest_ptx",
     "ptx_version",
     "reader_of_ptx",
@@ -59,7 +60,7 @@ def ptx_version(target: Target, *, llvm: str, assembler: Tool | None) -> int:
     if name not in known_to_llvm(llvm) or (assembler is not None and target.real and name not in known_to(assembler)):
         raise _unknown(target, llvm=llvm, assembler=assembler)
     newest = min([_llvm_ptx(llvm), *([newest_ptx(assembler)] if assembler is not None else [])])
-    return max(newest, _least_ptx(target))
+    return max(newest, least_ptx(target))
 
 
 def reader_of_ptx(assembler: Tool | None) -> tuple[str, int] | None:
@@ -158,7 +159,8 @@ def _newest(table: dict[tuple[int, int], int] | dict[tuple[int], int], version: 
     return rows[-1] if rows else 0
 
 
-def _least_ptx(target: Target) -> int:
+def least_ptx(target: Target) -> int:
+    """The oldest PTX version that knows it: 78 is 7.8."""
     return next(arch.least_ptx(target.suffix) or 0 for arch in ARCHS if arch.number == target.number)
 
 
