@@ -17,6 +17,10 @@ from toolkits import Toolkit
 from scons_gpu.toolchain import tools
 
 if TYPE_CHECKING:
+    from driver_stub import DriverStub
+    from provider_parts import Parts
+
+    from scons_gpu.assemble.provider import Provider
     from scons_gpu.toolchain.tools import Toolchain
 
 
@@ -40,6 +44,33 @@ def toolchain(tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
 def toolkit(toolchain: Toolchain, tmp_path: Path) -> Toolkit:
     """The real tools behind wrappers, which count their calls or fail when told to."""
     return Toolkit(toolchain, tmp_path / "toolkit")
+
+
+@pytest.fixture(scope="session")
+def stub() -> DriverStub:
+    """A CUDA driver for one device of sm_90."""
+    from driver_stub import DriverStub  # noqa: PLC0415 - loads cuda.bindings
+    from provider_parts import tool  # noqa: PLC0415 - the same
+
+    from scons_gpu.assemble import nvjitlink_library  # noqa: PLC0415 - the same
+
+    return DriverStub(nvjitlink_library.load(tool("nvjitlink").path))
+
+
+@pytest.fixture(scope="session")
+def every(tmp_path_factory: pytest.TempPathFactory, stub: DriverStub) -> dict[str, Provider]:
+    """Every provider that runs without a GPU, by name."""
+    from provider_parts import every_provider  # noqa: PLC0415 - as in `stub`
+
+    return every_provider(tmp_path_factory.mktemp("facts"), stub)
+
+
+@pytest.fixture
+def parts(tmp_path: Path, every: dict[str, Provider]) -> Parts:
+    """Inputs of links, made by ptxas."""
+    from provider_parts import Parts  # noqa: PLC0415 - as in `stub`
+
+    return Parts(folder=tmp_path, objects=every["ptxas"])
 
 
 def device() -> str:

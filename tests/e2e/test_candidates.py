@@ -274,9 +274,9 @@ def test_a_dump_holds_every_candidate_and_the_build_goes_on(project: Project, li
 def test_a_dump_is_made_where_it_is_asked_for(project: Project) -> None:
     tuned(project).build()
     assert project.files("**/*.gpudump") == {}
-    project.build("GPU_DUMP=1")
+    project.build("gpu-dump")
     assert list(project.files("**/*.gpudump")) == ["build/net.gpudump"]
-    project.idle("GPU_DUMP=1")
+    project.idle()
     project.run("-c")
     assert project.files("**/*.gpudump") == {}
 

@@ -216,9 +216,8 @@ def test_l7_without_any_of_nvidias_tools_the_fatbin_holds_the_ptx(net: Project, 
     net.build(*arguments)
     assert toolkit.counts() == {"fatbinary": 2}
     (toolkit.root / "bin/fatbinary").unlink()
-    (toolkit.root / "bin/ptxas").write_text("not a program: only so that the folder is taken for a toolkit")
     (toolkit.root / "lib").mkdir()
-    (toolkit.root / "lib/libnvvm.so.4").write_text("the same")
+    (toolkit.root / "lib/libnvvm.so.4").write_text("not a library: only so that the folder is taken for a toolkit")
     net.build(*arguments)
     fatbin = net.bytes("build/net/net.fatbin")
     assert fatbin.startswith(b"\x50\xed\x55\xba")

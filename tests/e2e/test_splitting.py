@@ -176,9 +176,9 @@ extern "C" __global__ void c(int* data) { data[0] = 1; }
 def test_s5_kernels_share_a_static_helper_and_compile_alone(project: Project, toolchain: Toolchain, tmp_path: Path) -> None:
     text = (
         "static __device__ __noinline__ float helper(float v) { return v * FACTOR + 1.0f; }\n"
-        "__device__ __noinline__ float visible(float v) { return helper(v) / 3.0f; }\n"
+        "__device__ __noinline__ float NAME_visible(float v) { return helper(v) / 3.0f; }\n"
         'extern "C" __global__ void NAME_a(float* data) { data[0] = helper(data[1]); }\n'
-        'extern "C" __global__ void NAME_b(float* data) { data[0] = helper(data[2]) + visible(data[3]); }\n'
+        'extern "C" __global__ void NAME_b(float* data) { data[0] = helper(data[2]) + NAME_visible(data[3]); }\n'
     )
     forms(
         project,
@@ -461,13 +461,15 @@ define ptx_kernel void @apart(ptr %x) {
     assert [name.partition("$")[0] for name in project.variables("net")] == ["kept"]
 
 
-def test_s12_a_function_of_another_source_names_both(project: Project) -> None:
+def test_s12_a_function_of_another_source(project: Project) -> None:
+    """Taken from where it is defined, and from the strong definition where there is a weak one too."""
     project.write(
         "SConstruct",
         """
 calls = env.GpuModule("calls", ["uses.ll", "has.ll"])
 strengths = env.GpuModule("strengths", ["has.ll", "weak.ll"])
-env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[calls, strengths]))
+inline = env.GpuModule("inline", ["has.ll", "inline.ll"])
+env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[calls, strengths, inline]))
 """,
     )
     project.write(
@@ -476,20 +478,22 @@ env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[calls, strength
         + "declare i32 @elsewhere()\ndefine ptx_kernel void @uses(ptr %x) {\n  %v = call i32 @elsewhere()\n  store i32 %v, ptr %x\n  ret void\n}\n",
     )
     project.write("has.ll", ll("has") + "define i32 @elsewhere() {\n  ret i32 4\n}\n")
-    project.write(
-        "weak.ll",
+    weak = (
         ll("weak")
         + "define weak_odr i32 @elsewhere() {\n  ret i32 5\n}\n"
-        + "define ptx_kernel void @own(ptr %x) {\n  %v = call i32 @elsewhere()\n  store i32 %v, ptr %x\n  ret void\n}\n",
+        + "define ptx_kernel void @own(ptr %x) {\n  %v = call i32 @elsewhere()\n  store i32 %v, ptr %x\n  ret void\n}\n"
     )
+    project.write("weak.ll", weak)
+    project.write("inline.ll", weak.replace("weak_odr", "linkonce_odr"))
     result = project.fail("-k")
     assert sorted(errors(result.output)) == [
-        "error: kernel uses of calls/uses.ll (sm_90): uses uses elsewhere, which has.ll defines",
-        "error: module strengths (sm_90): function elsewhere is defined in has.ll, and may be replaced where it is defined in weak.ll",
+        "error: module inline (sm_90): function elsewhere is defined in has.ll, and inline in inline.ll",
     ], result.output
-    assert "include elsewhere in uses.ll" in result.output
-    assert project.compiled() == ["fine", "has"]
-    assert not list(project.root.glob("build/net/**/*.cubin"))
+    assert project.kernels("calls") == ["fine", "has", "uses"]
+    assert project.kernels("strengths") == ["has", "own", "weak"]
+    for module, kernel in (("calls", "uses"), ("strengths", "own")):
+        digest = next(part["digest"] for part in project.plan(module)["parts"] if kernel in str(part["kernels"]))
+        assert "], 4;" in project.read(f".gpu-store/ptx/{digest[:2]}/{digest}.ptx")
 
 
 def test_s13_broken_sources_say_where_and_leave_nothing(project: Project) -> None:

@@ -319,6 +319,16 @@ def test_the_step_by_hand_makes_the_same_image(project: Project) -> None:
         assert project.bytes("again.cubin") == project.bytes("build/net/net/sm_90.cubin")
 
 
+def test_a_cubin_alone_may_be_whole(project: Project) -> None:
+    project.write("SConstruct", 'env.Cubin("one.cubin", ["net.ll"], GPU_LINK="whole")\nenv.Cubin("two.cubin", ["net.ll"])\n')
+    project.write("net.ll", ll("one=1.0", "two=2.0", head=STATE))
+    project.build("-j2")
+    assert project.done()["assemble"] == 3  # two kernels and the state, of the linked one
+    kernels = [[kernel.symbol for kernel in elf.read(project.bytes(name)).kernels] for name in ("one.cubin", "two.cubin")]
+    assert kernels == [["one", "two"], ["one", "two"]]
+    project.idle()
+
+
 TUNED = """
 fills = env.GpuModule("fills", ["fill.ll"], FILLS)
 tuned = env.GpuModule("net", ["net.ll"], candidates={"heavy": VALUES}, helpers=[fills])

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scons_gpu.errors import UsageError
-from scons_gpu.toolchain.arch import GENERAL, KNOWN, Target, parse
+from scons_gpu.toolchain.arch import GENERAL, KNOWN, Target, assembles_for, parse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from scons_gpu.toolchain.tools import Toolchain
 
 
 def names(spec: str | list[str], **options: object) -> list[str]:
@@ -130,3 +138,25 @@ def test_any_text_gives_targets_or_a_usage_error(text: str) -> None:
     except UsageError:
         return
     assert all(target.cpu.removeprefix("sm_") in KNOWN for target in found)
+
+
+NAMED = ("sm_80", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_100f", "sm_103", "sm_103f", "sm_120f", "sm_121a")
+
+
+@pytest.mark.parametrize("named", NAMED)
+def test_ptx_is_taken_for_what_the_assembler_takes_it_for(named: str, tmp_path: Path, toolchain: Toolchain) -> None:
+    assert toolchain.ptxas
+    (tmp_path / "k.ptx").write_text(f".version 9.0\n.target {named}\n.address_size 64\n.visible .entry k() {{ ret; }}\n")
+    for wanted in (*NAMED, "sm_89", "sm_120", "sm_110"):
+        done = subprocess.run(
+            [toolchain.ptxas.path, f"-arch={wanted}", "k.ptx", "-o", "k.cubin"], cwd=tmp_path, capture_output=True, check=False
+        )
+        assert assembles_for(named, parse(wanted)[0]) == (done.returncode == 0), wanted
+
+
+def test_ptx_for_gpus_to_come_is_plain() -> None:
+    assert assembles_for("sm_80", parse("compute_90")[0])
+    assert not assembles_for("sm_100f", parse("compute_103")[0])
+    assert assembles_for("sm_100f", parse("compute_103f")[0])
+    assert assembles_for("sm_90a", parse("compute_90a")[0])
+    assert not assembles_for("compute_80", parse("sm_90")[0])

@@ -42,7 +42,7 @@ def test_t4_all_tools_with_versions_and_places(here: Toolchain) -> None:
 def test_the_tables(here: Toolchain) -> None:
     report = doctor.report(here)
     rows = doctor.rows(report)
-    assert [row[0] for row in rows] == [*doctor.TOOLS, "headers", "llvm"]
+    assert [row[0] for row in rows] == [*doctor.TOOLS, *doctor.LIBRARIES, "headers", "llvm"]
     assert here.ptxas is not None
     assert rows[0] == ("ptxas", here.ptxas.version, "Python wheel", here.ptxas.path, here.ptxas.identity[:12])
     assert ("ptxas", "taken", "Python wheel", str(Path(here.ptxas.path).parent)) in doctor.looks(report)
@@ -51,7 +51,7 @@ def test_the_tables(here: Toolchain) -> None:
 def test_nothing_at_all() -> None:
     looked = (Look(what="ptxas", where="/usr/local/cuda/bin", origin="/usr/local/cuda", result="not there"),)
     report = doctor.report(Toolchain(looked=looked), parse("sm_90"))
-    assert doctor.rows(report) == [(name, "not found", "", "", "") for name in (*doctor.TOOLS, "headers", "llvm")]
+    assert doctor.rows(report) == [(name, "not found", "", "", "") for name in (*doctor.TOOLS, *doctor.LIBRARIES, "headers", "llvm")]
     assert report["problems"][:3] == ["ptxas was not found", "nvlink was not found", "fatbinary was not found"]
     assert "llvmlite was not found" in report["problems"][3]
     assert report["targets"] == [{"name": "sm_90", "ptx": None}]

@@ -109,6 +109,40 @@ def test_l10_each_class_by_the_tools_words(said: str, kind: type[GpuError], mess
     assert said.splitlines()[0] in str(error)
 
 
+LIBRARIES = [
+    ("create: ERROR_UNRECOGNIZED_ARCH", "", UnsupportedArchError, "nvJitLink does not know sm_80"),
+    ("create: ERROR_UNSUPPORTED_ARCH", "", UnsupportedArchError, "nvJitLink does not know sm_80"),
+    ("create: ERROR_UNRECOGNIZED_OPTION", "its options were: -bogus", ToolError, "nvJitLink does not accept its options"),
+    ("add: ERROR_INVALID_INPUT", "ERROR 4: bad input:x", LinkError, "nvJitLink does not accept an input"),
+    (
+        "add: ERROR_INCORRECT_INPUT_TYPE",
+        "ERROR 1: bad input: does not match type NVJITLINK_INPUT_PTXx",
+        PtxSyntaxError,
+        "does not accept the PTX",
+    ),
+    ("add: ERROR_PTX_COMPILE", "ptxas fatal   : Unknown option 'bogus'", ToolError, "nvJitLink failed: add: ERROR_PTX_COMPILE"),
+    ("complete: ERROR_INTERNAL", "error   : Undefined reference to 'a' in 'x'\nERROR 9: complete", MissingSymbolError, "nobody defines a"),
+    (
+        "complete: an error was printed",
+        "error   : Multiple definition of 'k' in 'x', first defined in 'y'",
+        LinkError,
+        "k is defined twice",
+    ),
+    ("cuLinkComplete: CUDA_ERROR_UNKNOWN", "error   : undefined symbol: a", MissingSymbolError, "nobody defines a"),
+    ("cuLinkAddData: CUDA_ERROR_INVALID_PTX", "", PtxSyntaxError, "does not accept the PTX"),
+    ("cuLinkAddData: CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "", UnsupportedArchError, "is too old for this PTX"),
+    ("cuLinkComplete: CUDA_ERROR_NO_BINARY_FOR_GPU", "", UnsupportedArchError, "does not know sm_80"),
+    ("cuLinkComplete: CUDA_ERROR_OUT_OF_MEMORY", "", ToolError, "failed: cuLinkComplete: CUDA_ERROR_OUT_OF_MEMORY and said nothing"),
+]
+
+
+@pytest.mark.parametrize(("result", "said", "kind", "message"), LIBRARIES)
+def test_l10_each_class_by_what_a_library_answers(result: str, said: str, kind: type[GpuError], message: str) -> None:
+    error = classify(209, said, tool="nvJitLink", arch="sm_80", result=result)  # 209 is a CUresult, and no shell's way to tell a signal
+    assert type(error) is kind
+    assert message in error.what
+
+
 def test_l10_the_newest_of_several_needs_decides() -> None:
     said = "Feature '.bf16' requires .target sm_80 or higher\nInstruction 'atom.add.bf16.global' requires .target sm_90 or higher\n"
     assert classify(255, said, tool="ptxas", arch="sm_75").what == "atom.add.bf16.global needs sm_90 or higher"

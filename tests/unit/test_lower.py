@@ -77,6 +77,15 @@ def test_every_level_gives_ptx_that_assembles(level: int, tmp_path: Path) -> Non
     assembles(text, tmp_path)
 
 
+def test_optimised_ir_is_what_ptx_is_emitted_from() -> None:
+    text = ptx(WAVE, as_ir=True)
+    assert "define ptx_kernel void @wave(" in text
+    assert "@__nv_" not in text  # libdevice's functions are in, and inlined
+    machine = binding.Target.from_triple("nvptx64-nvidia-cuda").create_target_machine(cpu="sm_90", features="+ptx78", opt=3)
+    emitted = machine.emit_assembly(binding.parse_assembly(text, binding.create_context()))
+    assert emitted == ptx(WAVE)
+
+
 def test_levels_are_levels() -> None:
     lengths = [len(ptx(WAVE, LowerOptions(ptx=78, opt=level))) for level in (0, 3)]
     assert lengths[0] > lengths[1]

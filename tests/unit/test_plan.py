@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from scons_gpu.errors import DamagedError, MissingSymbolError, RefusedError
-from scons_gpu.plan import Plan, from_text, plan, refusal, to_text
+from scons_gpu.plan import Joined, Plan, from_text, plan, refusal, to_text
 from scons_gpu.split import index as indexes
-from scons_gpu.split.index import Export, Index, Kernel, State, Table, Unit
+from scons_gpu.split.index import Export, Index, Kernel, Offer, State, Table, Type, Unit
 
 
 def key(slice_name: str, *, libdevice: bool, renames: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
@@ -120,12 +120,25 @@ def test_s8_what_is_missing_is_told_in_the_source_s_words(callee: str, said: str
     assert hint in told
 
 
-def test_s12_a_function_of_another_source_names_both() -> None:
+def offer(slice_name: str, **fields: object) -> Offer:
+    return Offer(slice=slice_name, bytes=5, type=Type("i32 (i32)"), **fields)  # type: ignore[arg-type]
+
+
+def test_s12_a_function_of_another_source_joins_the_unit() -> None:
+    made = planned(index("a.ll", unit("k", needs=(("f", "k"),))), index("b.ll", exports=(Export("f", weak=False, offer=offer("of-f")),)))
+    (part,) = made.units
+    assert not part.refused
+    assert part.joins == (Joined(source="b.ll", slices=("of-f",)),)
+    assert part.bytes == 15
+    assert dict(part.key)["joins"] == '[[false,["of-f"],[],[]]]'
+
+
+def test_s12_what_no_split_offers_names_both() -> None:
     made = planned(index("a.ll", unit("k", needs=(("f", "k"),))), index("b.ll", exports=(Export("f", weak=False),)))
     error = refusal(made.units[0])
     assert isinstance(error, RefusedError)
+    assert "k uses f, which b.ll defines" in str(error)
     assert "a.ll" in str(error)
-    assert "b.ll" in str(error)
 
 
 def test_g1_a_variable_of_another_source_is_the_links_to_find_in_an_image_only() -> None:
@@ -154,13 +167,13 @@ def test_a_private_variable_is_nobody_elses() -> None:
 
 
 @pytest.mark.parametrize("weak", [(False, False), (True, True), (False, True), (True, False)])
-def test_s12_a_strong_function_beside_a_weak_one_names_both(weak: tuple[bool, bool]) -> None:
+def test_s12_a_strong_function_beside_an_inline_one_names_both(weak: tuple[bool, bool]) -> None:
     found = [index(source, exports=(Export("f", weak=each),)) for source, each in zip(("a.ll", "b.ll"), weak, strict=True)]
-    if weak[0] == weak[1]:
+    if weak == (True, True):
         planned(*found)
         return
-    strong, other = ("b.ll", "a.ll") if weak[0] else ("a.ll", "b.ll")
-    with pytest.raises(RefusedError, match=f"function f is defined in {strong}, and may be replaced where it is defined in {other}"):
+    first, other = ("b.ll", "and inline in a.ll") if weak[0] else ("a.ll", "and inline in b.ll" if weak[1] else "and in b.ll")
+    with pytest.raises(RefusedError, match=f"function f is defined in {first},? {other}"):
         planned(*found)
 
 
@@ -204,7 +217,8 @@ def test_plan_and_index_files_read_back() -> None:
         state=(state("x"),),
         state_slice="s",
         tables=(Table("t", "u", 1, "global"),),
-        exports=(Export("e", weak=True),),
+        exports=(Export("e", weak=True), Export("f", weak=False, offer=offer("of-f"))),
+        declared=(("f", Type("i32 (i32)")),),
         notes=("said",),
     )
     assert indexes.from_text(indexes.to_text(found)) == found

@@ -51,6 +51,7 @@ def key(provider: PtxasProvider, **changes: object) -> tuple[tuple[str, str], ..
         {"maxrregcount": 32},
         {"flags": ("-dlcm=ca",)},
         {"fail_on_spill": True},
+        {"warn_on_spill": True},
     ],
 )
 def test_d2_whatever_shapes_an_object_is_in_its_key(fake: Tool, tmp_path: Path, change: dict[str, object]) -> None:
@@ -116,7 +117,7 @@ def test_making_one_starts_nothing(fake: Tool, tmp_path: Path) -> None:
 def test_l12_a_tool_of_unknown_version_is_another_one_in_each_process(fake: Tool, tmp_path: Path) -> None:
     provider = PtxasProvider(ptxas=replace(fake, version=""), nvlink=replace(fake, version=""), facts=tmp_path / "facts")
     assert provider.identity == provider.link_identity
-    code = "from scons_gpu.assemble import ptxas; print('unknown', ptxas._THIS_PROCESS)"
+    code = "from scons_gpu.assemble import identity; print('unknown', identity.THIS_PROCESS)"
     environ = {**os.environ, "PYTHONPATH": str(Path(scons_gpu.__file__).parents[1])}
     others = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ).stdout for _ in "ab"}
     assert len({f"{provider.identity}\n", *others}) == 3

@@ -211,6 +211,18 @@ def test_l10_spill_with_fail_on_spill(provider: PtxasProvider) -> None:
     assert "bytes stored" in caught.value.what
 
 
+def test_spills_are_told_where_that_is_asked_for(provider: PtxasProvider) -> None:
+    for make in (provider.compile, provider.compile_relocatable):
+        assert "spill" not in make(SPILLS, target=SM_75, options=AssembleOptions(maxrregcount=24)).output
+        told = make(SPILLS, target=SM_75, options=AssembleOptions(maxrregcount=24, warn_on_spill=True))
+        (used,) = told.resources
+        line = (
+            f"registers of kernel heavy(float*) spill to local memory: {used.spill_stores} bytes stored, {used.spill_loads} bytes loaded\n"
+        )
+        assert told.output == line
+        assert not make(SPILLS, target=SM_75, options=AssembleOptions(warn_on_spill=True)).output
+
+
 def test_l10_registers_that_do_not_suffice(provider: PtxasProvider) -> None:
     names = ", ".join(f"%f{n}" for n in range(128))
     loads = "\n".join(f"ld.global.f32 %f{n}, [%rd1+{4 * n}];" for n in range(128))
@@ -311,7 +323,7 @@ def test_l8_an_object_assembled_without_c_is_refused(provider: PtxasProvider, sa
 def test_contract_nvlink_itself_drops_it_in_silence(
     provider: PtxasProvider, save: Callable[..., LinkInput], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scons_gpu.assemble.nvlink._refuse", lambda *_, **__: None)
+    monkeypatch.setattr("scons_gpu.assemble.inputs._wrong", lambda *_, **__: "")
     image = provider.link([save("a", kernel("a")), save("b", kernel("b"), whole=True)], target=SM_90, options=PLAIN)
     assert [each.symbol for each in elf.read(image.data).kernels] == ["a"]
 

@@ -70,3 +70,10 @@ def test_advice_and_warnings_are_no_report() -> None:
     advice = "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized in 'k'\n"
     warning = "ptxas warning : Stack size for entry function 'k' cannot be statically determined\n"
     assert parse(advice + NEW + warning).said == advice + warning
+
+
+def test_the_ptxas_in_a_library_puts_its_name_before_each_line() -> None:
+    """As nvJitLink 13.5 prints it."""
+    library = NEW.replace("    64 bytes stack frame", "ptxas         .     64 bytes stack frame")
+    assert library != NEW
+    assert parse(library) == parse(NEW)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from SCons.Environment import Environment
 
+from scons_gpu.assemble.provider import AssembleOptions
 from scons_gpu.errors import UsageError
 from scons_gpu.scons import settings
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from scons_gpu.scons.settings import Settings
 
 
@@ -72,10 +73,11 @@ def test_one_variable_may_mean_another_too(env: Any) -> None:
         ("GPU_OPT", "fast", "GPU_OPT=fast is not a number from 0 to 3"),
         ("GPU_MAXRREGCOUNT", "8", "GPU_MAXRREGCOUNT=8 is not a number from 16 to 255"),
         ("GPU_LINEINFO", "perhaps", "GPU_LINEINFO=perhaps is neither yes nor no"),
-        ("GPU_LINK", "static", "GPU_LINK=static is not known\n  it is one of image, bundle"),
+        ("GPU_LINK", "static", "GPU_LINK=static is not known\n  it is one of image, bundle, whole"),
         ("GPU_LOWER", "nvcc", "GPU_LOWER=nvcc is not known\n  it is one of auto, llvm"),
-        ("GPU_PROVIDER", "clang", "GPU_PROVIDER=clang is not known\n  it is one of auto, ptxas"),
-        ("GPU_FRONTEND", "nvcc", "GPU_FRONTEND=nvcc is not known\n  it is one of auto, clang"),
+        ("GPU_PROVIDER", "clang", "GPU_PROVIDER=clang is not known\n  it is auto, ptxas, nvptxcompiler"),
+        ("GPU_FRONTEND", "gcc", "GPU_FRONTEND=gcc is not known\n  it is one of auto, clang, nvcc, nvrtc"),
+        ("GPU_DUMP", True, "GPU_DUMP=True names no folder\n  as in GPU_DUMP=dump"),
         ("GPU_ARCHS", "sm_1234", 'unknown architecture "sm_1234"'),
         ("GPU_ARCHS", [], "GPU_ARCHS is not set\n  say which GPUs to build for"),
     ],
@@ -111,6 +113,22 @@ def test_verifying_is_not_one_modules_own(env: Any) -> None:
     assert read(env, {"GPU_VERIFY_REUSE": "1"}).verify_reuse
     with pytest.raises(UsageError, match="GPU_VERIFY_REUSE cannot be set here"):
         read(env, GPU_VERIFY_REUSE=1)
+
+
+def test_a_dump_goes_to_a_folder_seen_from_the_top(env: Any, tmp_path: Path) -> None:
+    assert read(env).dump is None
+    assert read(env, {"GPU_DUMP": "seen"}).dump == read(env, GPU_DUMP="#seen").dump == Path(env.Dir("#").get_abspath(), "seen")
+    assert read(env, GPU_DUMP=tmp_path).dump == tmp_path
+
+
+def test_every_option_of_an_assembler_has_its_variable(env: Any) -> None:
+    given = {field.name for field in dataclasses.fields(AssembleOptions)} - {"verbose", "seconds"}  # asked for by commands and candidates
+    assert set(settings.ASSEMBLING) == given
+    assert set(settings.ASSEMBLING.values()) <= set(settings.VARIABLES)
+    values = {"GPU_OPT": 1, "GPU_MAXRREGCOUNT": 40, "GPU_PTXASFLAGS": "-dlcm=ca"}
+    for name, variable in settings.ASSEMBLING.items():
+        changed = read(env, **{variable: values.get(variable, True)}).assemble
+        assert getattr(changed, name) != getattr(AssembleOptions(), name)
 
 
 def test_a_misspelt_name_in_the_environment_is_told_and_other_names_are_the_users(env: Any) -> None:

@@ -77,7 +77,8 @@ def linked(answer: Answer, taken: Sequence[Input], *, tool: str, target: Target,
 
 def _said(read: Report, answer: Answer) -> str:
     """All that was said besides the report. A position in PTX that has no file of its own is told by its line."""
-    return "".join(f"{line}\n" for line in (read.said + answer.errors).splitlines()).replace(_LINE, "PTX line ")
+    said = "".join(f"{line}\n" for line in (read.said + answer.errors).splitlines())
+    return said.replace(_LINE, "PTX line ").replace(f"'{UNIT}'", "the PTX").replace(f"({UNIT})", "(the PTX)")
 
 
 def _check(answer: Answer, said: str, *, tool: str, target: Target) -> None:

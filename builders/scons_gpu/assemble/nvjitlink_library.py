@@ -7,20 +7,27 @@ It is reached through cuda.bindings, with three things made good that were met i
   input's name, or garbage. So inputs are added through ctypes, which lets the names live.
 - Two handles at once, of two threads, hang for good. One lock is held from a handle's first call to its last.
 
+A library that failed is not what it was: after PTX of a version that it does not know, it links what has undefined references without a
+word, until the process ends. So it is not called again here once it failed; each later call has a process of its own, which costs some
+0.2 s, and only builds that fail pay it.
+
 And the library says some errors on the process' standard error alone, and then that it succeeded: two definitions of one name are such
-("@E@error   : Multiple definition of ..."). So standard error is listened to while it works.
+("error   : Multiple definition of ..."). So standard error is listened to while it works.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import ctypes
+import json
 import os
+import re
 import sys
 import tempfile
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,15 +36,16 @@ from typing import TYPE_CHECKING, Any
 import scons_gpu
 from scons_gpu.assemble.library import Answer
 from scons_gpu.errors import ToolError, ToolMissingError
-from scons_gpu.toolchain.process import run
+from scons_gpu.toolchain.process import killed, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["CLONES", "Library", "bindings_file", "load", "probe", "tried"]
+__all__ = ["CLONES", "Library", "bindings_file", "load", "probe", "serve", "tried"]
 
 _ONE = threading.Lock()
-_STRAY = "@E@"
+_TOOL = "nvJitLink"
+_STRAY = re.compile(r"(?:@E@)?((?:error|fatal)\s*: .*)", re.DOTALL)  # the mark is there once the library has failed
 _CUBIN, _PTX = 1, 2  # nvJitLinkInputType
 _MISSING_BINDINGS = "pip install 'scons-gpu[toolkit]' brings cuda-python"
 
@@ -51,20 +59,26 @@ _TRIED = """\
 """
 CLONES = ("-Xptxas=-enable-func-clone-sc", "-Xptxas=true")
 # Not `-m`, as in the pool of workers: the current folder must not come before Python's own.
-_PROBE = """
+_START = """
 import sys
 sys.path[:] = [folder for folder in sys.path if folder]
 sys.path.insert(0, sys.argv[1])
 import scons_gpu
 sys.path.append(sys.path.pop(0))
-from scons_gpu.assemble.nvjitlink_library import load, tried
-print(*tried(load(sys.argv[2])))
+from scons_gpu.assemble.nvjitlink_library import load, serve, tried
 """
+_PROBE = "print(*tried(load(sys.argv[2])))"
+_SERVE = "serve(load(sys.argv[2]))"
+
+
+def load(path: str) -> Library:
+    """The library at `path`. Raises ToolMissingError where it or cuda.bindings does not load, ToolError where another is in its place."""
+    with _ONE:  # one Library for all threads: it knows whether it failed
+        return _loaded(path)
 
 
 @lru_cache(maxsize=8)
-def load(path: str) -> Library:
-    """The library at `path`. Raises ToolMissingError where it or cuda.bindings does not load, ToolError where another is in its place."""
+def _loaded(path: str) -> Library:
     try:
         library = ctypes.CDLL(path, mode=os.RTLD_GLOBAL | os.RTLD_NOW)
         from cuda.bindings import nvjitlink  # noqa: PLC0415 - an extra
@@ -78,13 +92,15 @@ def load(path: str) -> Library:
     if taken != ctypes.cast(library.nvJitLinkCreate, ctypes.c_void_p).value:
         msg = f"another nvJitLink was loaded into this process before {path}"
         raise ToolError(msg, hint="name the one that is wanted by GPU_CUDA_PATH, or take the other one out of LD_LIBRARY_PATH")
-    return Library(library, nvjitlink)
+    return Library(path, library, nvjitlink)
 
 
 class Library:
     """Made by `load`."""
 
-    def __init__(self, library: ctypes.CDLL, bindings: Any) -> None:  # noqa: ANN401 - the bindings have no types that mypy reads
+    def __init__(self, path: str, library: ctypes.CDLL, bindings: Any) -> None:  # noqa: ANN401 - the bindings have no types that mypy reads
+        self._path = path
+        self._failed = False
         self._bindings = bindings
         self._add = library.nvJitLinkAddData
         self._add.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p]
@@ -92,7 +108,15 @@ class Library:
 
     def link(self, options: Sequence[str], inputs: Sequence[tuple[str, bytes]]) -> Answer:
         """One call. An input is its name, which ends in .ptx for PTX, and its bytes."""
-        with _ONE, _overheard() as heard:
+        with _ONE:
+            if not self._failed:
+                answer = self._here(options, inputs)
+                self._failed = answer.code != 0
+                return answer
+        return _apart(self._path, options, inputs)
+
+    def _here(self, options: Sequence[str], inputs: Sequence[tuple[str, bytes]]) -> Answer:
+        with _overheard() as heard:
             start, begun = time.monotonic(), time.thread_time()
             answer = self._called(options, inputs)
             seconds, cpu = time.monotonic() - start, time.thread_time() - begun
@@ -152,11 +176,35 @@ def _overheard() -> Iterator[list[str]]:
             os.dup2(kept, 2)
             file.seek(0)
             for line in file.read().decode(errors="replace").splitlines(keepends=True):
-                if line.startswith(_STRAY):
-                    heard.append(line.removeprefix(_STRAY))
+                if stray := _STRAY.fullmatch(line):
+                    heard.append(stray.group(1))
                 else:
                     os.write(kept, line.encode())
             os.close(kept)
+
+
+def _apart(path: str, options: Sequence[str], inputs: Sequence[tuple[str, bytes]]) -> Answer:
+    """The same call in a process of its own. Raises ToolKilledError for one that the library took along."""
+    asked = {"options": list(options), "inputs": [(name, base64.b64encode(data).decode()) for name, data in inputs]}
+    ended = run([sys.executable, "-c", _START + _SERVE, _package(), path], text=json.dumps(asked))
+    if ended.status < 0:
+        raise killed(_TOOL, -ended.status, peak_kib=ended.peak_kib, output=ended.stderr)
+    if ended.status:
+        msg = "the process in which nvJitLink was to run failed"
+        raise ToolError(msg, output=ended.stderr)
+    fields = json.loads(ended.stdout)
+    return Answer(**{**fields, "image": base64.b64decode(fields["image"])})
+
+
+def serve(library: Library) -> None:
+    """What `_apart` starts: one call, from standard input to standard output."""
+    asked = json.load(sys.stdin)
+    answer = library.link(asked["options"], [(name, base64.b64decode(data)) for name, data in asked["inputs"]])
+    json.dump({**asdict(answer), "image": base64.b64encode(answer.image).decode()}, sys.stdout)
+
+
+def _package() -> str:
+    return str(Path(scons_gpu.__file__).parents[1])
 
 
 def tried(library: Library) -> tuple[str, ...]:
@@ -168,8 +216,7 @@ def tried(library: Library) -> tuple[str, ...]:
 
 def probe(path: str) -> dict[str, str]:
     """What `tried` says of the library at `path`, each as "yes" or "no"; `words` is why, where it does not even run."""
-    package = str(Path(scons_gpu.__file__).parents[1])
-    ended = run([sys.executable, "-c", _PROBE, package, path])
+    ended = run([sys.executable, "-c", _START + _PROBE, _package(), path])
     found = ended.stdout.split() if ended.status == 0 else []
     words = "" if ended.status == 0 else (ended.stderr.strip().splitlines() or [f"it ended with status {ended.status}"])[-1]
     return {**{name: "yes" if name in found else "no" for name in ("link", "relocatable", "clones")}, "words": words}

@@ -1,6 +1,7 @@
 """Reading what `ptxas -v` prints: resources per function, apart from what else it says.
 
-The format is ptxas' own and undocumented; 12.9, 13.0 and 13.5 were read. Every figure is optional: 13.5 prints no `cmem[0]` for sm_90.
+The format is ptxas' own and undocumented; 12.9, 13.0 and 13.5 were read, also of the ptxas inside nvJitLink 13.5, which puts its name
+before each line. Every figure is optional: 13.5 prints no `cmem[0]` for sm_90.
 """
 
 from __future__ import annotations
@@ -69,7 +70,6 @@ class Report:
 _INFO = re.compile(r"^ptxas info\s*: (.*)$")
 _ENTRY = re.compile(r"Compiling entry function '([^']+)' for '[^']+'")
 _PROPERTIES = re.compile(r"Function properties for '?([^']+?)'?$")
-# The libraries of ptxas say here too who speaks.
 _FRAME = re.compile(r"^(?:ptxas\s+\.)?\s+(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads$")
 _USED = re.compile(r"Used (\d+) registers\b")
 _TIME = re.compile(r"Compile time = ([\d.]+) ms")

@@ -42,7 +42,7 @@ def doctor(ctx: click.Context, archs: tuple[str, ...], as_json: bool) -> None:
     targets = parse(list(archs)) if archs else ()
     provider = _provider(found, targets, place)
     lowering = _lowering(found, targets, place, assembler=provider.get("assembler"))
-    report = examine.report(found, targets, **provider, lowering=lowering)
+    report = examine.report(found, targets, **provider, lowering=lowering, front_end=_front_end(found, place))
     if as_json:
         _print_json(report)
     else:
@@ -88,6 +88,20 @@ def _lowering(found: Toolchain, targets: Sequence[Target], place: Place, *, asse
     return lines
 
 
+def _front_end(found: Toolchain, place: Place) -> str:
+    """What `auto` comes to for `.cu`; for want of one, why not."""
+    import os
+
+    from scons_gpu.toolchain.frontends import choose
+
+    facts = place.store / "tools" if place.store.is_dir() else given.scratch()
+    try:
+        front = choose(found, wanted="auto", environ=os.environ, facts=facts)
+    except GpuError as error:
+        return error.what
+    return f"{front.name} {front.tool.version} ({front.tool.path})"
+
+
 def _show_doctor(report: dict[str, Any]) -> None:
     from scons_gpu.inspect import doctor as examine
     from scons_gpu.inspect.tables import show
@@ -96,6 +110,7 @@ def _show_doctor(report: dict[str, Any]) -> None:
     show(("what", "result", "origin", "where"), examine.looks(report), title="looked at")
     for line in report["choice"]:
         click.echo(f"provider: {line}")
+    click.echo(f"front end of .cu: {report['front_end']}")
     for line in examine.lowerings(report):
         click.echo(f"lowering: {line}")
     for target in report["targets"]:

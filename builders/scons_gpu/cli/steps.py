@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,33 +31,45 @@ _existing = click.Path(exists=True, dir_okay=False)
 @click.option("-I", "cpppath", multiple=True, help="A folder with headers.", metavar="DIR")
 @click.option("-D", "defines", multiple=True, help="A define.", metavar="NAME[=VALUE]")
 @click.option("--flag", "flags", multiple=True, help="A further option for clang.", metavar="FLAG")
+@click.option("--nvcc-flag", "nvcc_flags", multiple=True, help="A further option for nvcc or NVRTC.", metavar="FLAG")
+@click.option("--frontend", type=click.Choice(["auto", "clang", "nvcc", "nvrtc"]), default="auto", help="What compiles a .cu.")
 @click.option("--fast-math", is_flag=True, help="As nvcc's -use_fast_math.")
 @click.option("--ftz", is_flag=True, help="Flush single precision denormals.")
 @click.option("--lineinfo", is_flag=True, help="Keep line tables.")
 @click.option("--debug", is_flag=True, help="Keep debug information.")
 @click.pass_obj
-def source(place: Place, /, *, path: str, arch: str, output: str, **options: Any) -> None:  # noqa: ANN401 - the front end's options
+def source(
+    place: Place,
+    /,
+    *,
+    path: str,
+    arch: str,
+    output: str,
+    frontend: str,
+    **options: Any,  # noqa: ANN401 - the front end's options
+) -> None:
     """A source becomes what is split: LLVM IR (of .cu, .ll, .bc) or PTX (of .ptx), for one architecture."""
     wanted = given.target(arch)
     if not path.endswith(".cu"):
         with _worker() as run:
             given.say(run("source", path=_absolute(path), arch=wanted.name, output=_absolute(output))["output"])
         return
-    from scons_gpu.source.clang import compile_cuda
+    import os
+
+    from scons_gpu.source import clang, nvcc, nvrtc
     from scons_gpu.source.options import ClangOptions
-    from scons_gpu.toolchain.versions import require
+    from scons_gpu.toolchain import frontends
 
     found = given.toolchain(place.store)
-    compiled = compile_cuda(
-        require(found, "clang"),
-        path,
-        target=wanted,
-        options=ClangOptions(**options),
-        headers=found.headers,
-        output=Path(output).absolute(),
-        top=str(Path.cwd()),
-    )
-    given.say(compiled.output)
+    front = frontends.choose(found, wanted=frontend, environ=os.environ, facts=place.store / "tools")
+    made: dict[str, Any] = {"target": wanted, "options": ClangOptions(**options), "output": Path(output).absolute(), "top": str(Path.cwd())}
+    if front.name == "clang":
+        compiled = clang.compile_cuda(front.tool, path, **made, headers=found.headers)
+    elif front.name == "nvcc":
+        compiled = nvcc.compile_cuda(front.tool, path, **made)
+    else:
+        compiled = nvrtc.compile_cuda(front.tool.path, path, **made)
+    given.say("\n".join(text for text in (front.said, compiled.output) if text))
 
 
 @click.command()
@@ -66,9 +79,10 @@ def source(place: Place, /, *, path: str, arch: str, output: str, **options: Any
 @click.option("--form", type=click.Choice(["apart", "closed"]), default="apart", show_default=True, help="closed: every unit a program.")
 @click.option("--source", help="What messages call the source; IR by default.", metavar="NAME")
 @click.option("--lineinfo", is_flag=True, help="Keep the line information of PTX.")
+@click.option("--exports", is_flag=True, help="The module has other sources, which may need what this one defines.")
 @click.pass_obj
 def split(  # noqa: PLR0913 - an option each
-    place: Place, /, *, path: str, arch: str, output: str, form: str, source: str | None, lineinfo: bool
+    place: Place, /, *, path: str, arch: str, output: str, form: str, source: str | None, lineinfo: bool, exports: bool
 ) -> None:
     """IR or PTX becomes an index; the units' slices go to the store."""
     wanted = given.target(arch)
@@ -82,6 +96,7 @@ def split(  # noqa: PLR0913 - an option each
             roots=[str(place.store)],
             output=_absolute(output),
             lines=lineinfo,
+            exports=exports,
         )
     given.say(answer["output"])
 
@@ -140,8 +155,9 @@ def plan(  # noqa: PLR0913 - an option each
 @given.output
 @given.lowering
 @click.option("--rename", "renames", multiple=True, help="A symbol of the slice, and its name in the image.", metavar="OLD=NEW")
+@click.option("--join", "joins", multiple=True, help="What joins it of one source, as a plan has it.", metavar="JSON")
 @click.pass_obj
-def lower(
+def lower(  # noqa: PLR0913 - an option each
     place: Place,
     /,
     *,
@@ -149,6 +165,7 @@ def lower(
     arch: str,
     output: str,
     renames: tuple[str, ...],
+    joins: tuple[str, ...],
     **options: Any,  # noqa: ANN401 - how to lower
 ) -> None:
     """A slice, by path or by its name in the store, becomes PTX."""
@@ -170,6 +187,7 @@ def lower(
             libdevice=found.libdevice.path if found.libdevice else "",
             searched=found.where("libdevice"),
             renames=[_pair(text) for text in renames],
+            joins=[_join(text) for text in joins],
             output=_absolute(output),
         )
     given.say(answer["output"])
@@ -303,6 +321,15 @@ def _pair(text: str) -> list[str]:
         msg = f"--rename {text}: OLD=NEW is wanted"
         raise UsageError(msg)
     return [old, new]
+
+
+def _join(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+        return {name: found[name] for name in ("source", "slices", "renames", "own", "dropped", "shows")}
+    except (ValueError, KeyError, TypeError):
+        msg = f"--join {text}: an entry of a plan's joins is wanted"
+        raise UsageError(msg) from None
 
 
 def _only(plans: list[Any]) -> Any:  # noqa: ANN401 - a plan

@@ -95,13 +95,22 @@ class _Module:
             return tuple(str(self.folder / name) for name in self.origin["ir"])
         listed = (self.data.get("ir") or {}).get(self.arch)
         if listed is not None:
-            return tuple(str(self.folder / name) for name in listed)
+            return tuple(str(self.folder / name) for name in listed if not name.endswith(".ptx"))
         pattern = re.compile(rf".+\.{re.escape(self.arch)}(?:\.[0-9a-f]{{6}})?\.ll")
         there = sorted(path for path in (self.folder / self.stem / self.name).glob("*.ll") if pattern.fullmatch(path.name))
         if not there:
             msg = f"the module's IR is not in {self.folder / self.stem / self.name}"
             raise UsageError(msg, module=self.name, arch=self.arch, hint="build the program again: compare reads what the front end wrote")
         return tuple(map(str, there))
+
+    def ptx_origin(self, symbol: str) -> dict[str, Any] | None:
+        """The PTX among the module's sources that has this kernel: no other source is undivided with it. None where none has."""
+        files = (self.data.get("ir") or {}).get(self.arch) or ()
+        for name in [name for name in files if name.endswith(".ptx")]:
+            path = self.folder / name
+            if path.is_file() and re.search(rf"\.entry\s+{re.escape(symbol)}(?![\w$])", path.read_text(encoding="utf-8")):
+                return {"ir": [name], "options": {}}
+        return None
 
     def private_state(self) -> tuple[str, ...]:
         """Names in the source of private variables that the image shows under another name."""
@@ -191,11 +200,11 @@ def _wanted(module: _Module, name: str) -> dict[str, Any]:
 
 
 def _by_origin(module: _Module, wanted: dict[str, Any]) -> Iterator[tuple[_Module, dict[str, Any]]]:
-    """The module with the kernels of its own sources, then once more for each other origin."""
+    """The module with the kernels of its own sources, then once more for each other origin, and for each source that is PTX."""
     groups: dict[str, dict[str, Any]] = {}
     origins: dict[str, dict[str, Any] | None] = {}
     for symbol, one in wanted.items():
-        origin = one["archs"][module.arch].get("origin")
+        origin = one["archs"][module.arch].get("origin") or module.ptx_origin(symbol)
         name = json.dumps(origin, sort_keys=True)
         groups.setdefault(name, {})[symbol], origins[name] = one, origin
     for name, kernels in groups.items():

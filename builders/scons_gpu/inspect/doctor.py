@@ -31,12 +31,14 @@ def report(  # noqa: PLR0913 - one keyword for each thing that is told
     assembler: Tool | None = None,
     linker: Tool | None = None,
     lowering: Sequence[dict[str, Any]] = (),
+    front_end: str = "",
 ) -> dict[str, Any]:
     """A plain dictionary, as printed by `doctor --json`. Starts nothing.
 
     `capabilities` is what the provider in use can do, `choice` the log of how it was chosen, `assembler` and `linker` what it consists of,
-    `lowering` what lowers for each architecture (`arch`, `by`, `ptx`, `why`); all come from who asked the tools.
-    `problems` says what cannot be built with these tools, empty if nothing: a missing clang is none unless CUDA sources are built.
+    `lowering` what lowers for each architecture (`arch`, `by`, `ptx`, `why`), `front_end` what compiles `.cu`; all come from who
+    asked the tools. `problems` says what cannot be built with these tools, empty if nothing: a missing clang is none unless CUDA sources
+    are built.
     """
     warnings, problems = _verdict(toolchain, targets, assembler, linker)
     return {
@@ -50,6 +52,7 @@ def report(  # noqa: PLR0913 - one keyword for each thing that is told
         "capabilities": capabilities or {},
         "choice": list(choice),
         "lowering": list(lowering),
+        "front_end": front_end,
         "warnings": warnings,
         "problems": problems,
         "looked": [{"what": look.what, "where": look.where, "origin": look.origin, "result": look.result} for look in _looked(toolchain)],

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 __all__ = ["Listing"]
 
@@ -43,6 +43,10 @@ class Listing:
         for function in self._closure(name):
             words |= set(_WORD.findall(self._functions[function]))
         return tuple(sorted(words & self._constants))
+
+    def with_kernels(self, kernels: Collection[str]) -> str:
+        """The module without its other kernels."""
+        return _FUNCTION.sub(lambda match: match[0] if match[1] in kernels or ".entry" not in match[0].partition("(")[0] else "", self._ptx)
 
     def without_unused(self) -> str:
         """The module without the variables that neither a function nor a variable that stays names."""

@@ -102,7 +102,10 @@ class Reference:
 
     @cached_property
     def ptx(self) -> str:
-        """The module as PTX."""
+        """The module as PTX; one that is PTX is itself, whole."""
+        if len(self.sources) == 1 and self.sources[0].endswith(".ptx"):
+            whole = Path(self.sources[0]).read_text(encoding="utf-8")
+            return Listing(Listing(whole).with_kernels(self.kernels)).without_unused() if self.kernels else whole
         options = self.options
         request = undivided.Request(
             sources=self.sources,

@@ -121,9 +121,10 @@ def _locals(module: Module) -> dict[str, str]:
             for name in statement.names:
                 texts[name] = f"{texts.get(name, '')}{_comparable(statement)}\n"
     uses = {name: {word for word in _LOCAL.findall(text) if word in texts} for name, text in texts.items()}
-    files = str(module.files) if module.files else ""  # what the numbers of `.loc` mean
-    contents = {name: repr((name, files, [(each, texts[each]) for each in sorted(_reached(name, uses))])) for name in texts}
-    return {name: f"{name}__{xxhash.xxh3_64_hexdigest(content.encode())}" for name, content in contents.items()}
+    files = repr(module.files) if module.files else ""  # what the numbers of `.loc` mean
+    hashes = {name: xxhash.xxh3_64_hexdigest(f"{files}{text}".encode()) for name, text in texts.items()}
+    reached = {name: repr([(each, hashes[each]) for each in sorted(_reached(name, uses))]) for name in texts}
+    return {name: f"{name}__{xxhash.xxh3_64_hexdigest(f'{name} {reached[name]}'.encode())}" for name in texts}
 
 
 def _reached(name: str, uses: Mapping[str, set[str]]) -> set[str]:

@@ -11,10 +11,12 @@ from llvmlite import binding
 from scons_gpu.errors import LLVM_ERRORS, GpuError, MissingSymbolError, SourceError, llvm_words
 from scons_gpu.lower import libdevice as device
 from scons_gpu.lower.flush import flagged, flushing
+from scons_gpu.lower.joining import join
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from scons_gpu.lower.joining import Group
     from scons_gpu.lower.options import LowerOptions
 
 __all__ = ["TRIPLE", "linked", "parse"]
@@ -38,6 +40,7 @@ def linked(  # noqa: PLR0913 - one keyword per input
     precise_sqrt: bool,
     libdevice: str = "",
     renames: Mapping[str, str] | None = None,
+    joins: Sequence[Group] = (),
     searched: str = "",
     cache: str = "",
 ) -> Iterator[Any]:
@@ -45,23 +48,30 @@ def linked(  # noqa: PLR0913 - one keyword per input
 
     `more` is IR that is linked in: flags and metadata.
     `flush` writes into it that single precision denormals are flushed, `precise_sqrt` that libdevice takes the rounded root.
-    `libdevice`, `renames`, `searched`, `cache` and what is raised: see `llvm.lower`.
+    `libdevice`, `renames`, `joins`, `searched`, `cache` and what is raised: see `llvm.lower`.
     """
     head = f'target datalayout = "{layout}"\ntarget triple = "{TRIPLE}"\n'
     with ExitStack() as open_:
         context = open_.enter_context(binding.create_context())
-        text = _with_debug(text, options)
-        text, flag = flagged(flushing(text)) if flush else (text, False)
-        module = open_.enter_context(parse(text, context))
-        module.triple = module.triple or TRIPLE
-        module.data_layout = layout if impose else module.data_layout or layout
-        _rename(module, renames or {})
+        flags = []
+
+        def read(text: str, renames: Mapping[str, str]) -> Any:  # noqa: ANN401 - llvmlite has no types
+            text, flag = flagged(flushing(_with_debug(text, options))) if flush else (_with_debug(text, options), False)
+            flags.append(flag)
+            module = open_.enter_context(parse(text, context))
+            module.triple = module.triple or TRIPLE
+            module.data_layout = layout if impose else module.data_layout or layout
+            _rename(module, renames)
+            return module
+
+        module = read(text, renames or {})
+        join(module, joins, read=read)
         _verify(module)
-        more += _FLUSH_FLAG if flush and not flag else ""
+        more += _FLUSH_FLAG if flush and not any(flags) else ""
         if more:
             with parse(head + more, context) as added:
                 module.link_in(added)
-        if f"@{device.PREFIX}" in text:
+        if any(f"@{device.PREFIX}" in each for each in (text, *(joined for group in joins for joined in group.texts))):
             library = device.load(libdevice, cache) if libdevice else None
             _link_libdevice(module, context, head, library, searched, flush=flush, precise_sqrt=precise_sqrt)
         yield module

@@ -2,7 +2,8 @@
 
 The recipe, which `scons-gpu compare` repeats in code of its own for the undivided module:
 
-1. parse in a context of its own; an absent data layout or triple is the target machine's; verify
+1. parse in a context of its own; an absent data layout or triple is the target machine's; link what joins it of other sources, which
+   becomes internal; verify
 2. debug information that nobody asked for is dropped: the module flag "Debug Info Version" set to 0 makes LLVM's reader strip it. Where
    only lines are asked for, compile units become `emissionKind: DebugDirectivesOnly`: `.loc` and `.file` without debug sections
 3. with `flush` (ftz or fast_math): module flag `!{i32 4, !"nvvm-reflect-ftz", i32 1}`, and every function that is defined, libdevice's
@@ -31,8 +32,9 @@ from scons_gpu.lower.declared import declared, seen
 from scons_gpu.lower.linked import TRIPLE, linked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from scons_gpu.lower.joining import Group
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.toolchain.arch import Target
 
@@ -59,6 +61,7 @@ def lower(  # noqa: PLR0913 - one keyword per input
     options: LowerOptions,
     libdevice: str = "",
     renames: Mapping[str, str] | None = None,
+    joins: Sequence[Group] = (),
     searched: str = "",
     cache: str = "",
     as_ir: bool = False,
@@ -66,9 +69,9 @@ def lower(  # noqa: PLR0913 - one keyword per input
     """PTX of one slice. LLVM may end the process instead of returning: run this in a worker.
 
     `libdevice` is the path of the bitcode file, "" if none was found; `searched` says then where it was looked for. `renames` maps
-    symbols of the slice to their names in the image; one that does not occur is passed over. `cache`: see `libdevice.load`. `as_ir` ends
-    before the last step, and gives the optimised IR as the text.
-    Raises SourceError for text that does not read or verify, MissingSymbolError for what libdevice lacks.
+    symbols of the slice to their names in the image; one that does not occur is passed over. `joins`: what is linked into it, source
+    by source. `cache`: see `libdevice.load`. `as_ir` ends before the last step, and gives the optimised IR as the text.
+    Raises SourceError for text that does not read or verify, MissingSymbolError for what libdevice lacks, LinkError for what does not join.
     """
     machine = _machine(target.cpu, options.ptx, options.opt)
     with linked(
@@ -79,6 +82,7 @@ def lower(  # noqa: PLR0913 - one keyword per input
         precise_sqrt=not options.fast_math,
         libdevice=libdevice,
         renames=renames,
+        joins=joins,
         searched=searched,
         cache=cache,
     ) as module:

@@ -15,6 +15,7 @@ Call sequences need no new numbers as LLVM's do: libNVVM counts them for each pr
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import SourceError, UsageError
@@ -26,8 +27,9 @@ from scons_gpu.lower.llvm import Ptx
 from scons_gpu.lower.options import INSTEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from scons_gpu.lower.joining import Group
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.toolchain.arch import Target
 
@@ -45,6 +47,7 @@ def lower(  # noqa: PLR0913 - one keyword per input
     library: str,
     libdevice: str = "",
     renames: Mapping[str, str] | None = None,
+    joins: Sequence[Group] = (),
     searched: str = "",
     cache: str = "",
 ) -> Ptx:
@@ -54,7 +57,9 @@ def lower(  # noqa: PLR0913 - one keyword per input
     refuses, UsageError for a PTX version that is not its own.
     """
     nvvm = load(library)
-    flags = arguments(target, options, flush=_flush(text, options))
+    joins = tuple(replace(group, texts=tuple(_OWN_VERSION.sub("", each) for each in group.texts)) for group in joins)
+    texts = (text, *(each for group in joins for each in group.texts))
+    flags = arguments(target, options, flush=_flush(texts, options))
     with linked(
         _OWN_VERSION.sub("", text),
         layout=LAYOUT,
@@ -65,6 +70,7 @@ def lower(  # noqa: PLR0913 - one keyword per input
         precise_sqrt=False,
         libdevice=libdevice,
         renames=renames,
+        joins=joins,
         searched=searched,
         cache=cache,
     ) as module:
@@ -91,9 +97,10 @@ def _check_version(text: str, options: LowerOptions) -> None:
         raise UsageError(msg, hint=f"leave the PTX version to the choice of what lowers; {INSTEAD}")
 
 
-def _flush(text: str, options: LowerOptions) -> bool:
+def _flush(texts: Sequence[str], options: LowerOptions) -> bool:
     """What the options or the unit's own functions ask for: libNVVM looks at its option alone."""
-    asked = options.flush or wanted(text)
+    found = {wanted(text) for text in texts if "\ndefine " in f"\n{text}"}
+    asked = options.flush or (found.pop() if len(found) == 1 else None if found else False)
     if asked is None:
         msg = "some of its functions flush denormals and others do not, and libNVVM does one of the two for a whole unit"
         raise SourceError(msg, hint=f"{INSTEAD}; or set GPU_FTZ alike for the sources that it is made of")

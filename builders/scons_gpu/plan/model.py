@@ -9,7 +9,18 @@ from typing import Any
 from scons_gpu.errors import DamagedError
 from scons_gpu.store.lines import to_lines
 
-__all__ = ["FORMAT", "Part", "Plan", "PlannedCandidate", "PlannedKernel", "PlannedProblem", "PlannedState", "from_text", "to_text"]
+__all__ = [
+    "FORMAT",
+    "Joined",
+    "Part",
+    "Plan",
+    "PlannedCandidate",
+    "PlannedKernel",
+    "PlannedProblem",
+    "PlannedState",
+    "from_text",
+    "to_text",
+]
 
 FORMAT = "scons-gpu/plan/3"
 
@@ -42,6 +53,23 @@ class PlannedState:
 
 
 @dataclass(frozen=True)
+class Joined:
+    """What a part takes of one source before it is optimised."""
+
+    source: str
+    """For messages, and to make slices again that the store lost."""
+    slices: tuple[str, ...]
+    renames: tuple[tuple[str, str], ...] = ()
+    """As a part's, of that source's private state."""
+    own: bool = False
+    """Whether that source is the part's own: then private names of both mean the same."""
+    dropped: tuple[str, ...] = ()
+    """Weak state of its own that another source defines for it."""
+    shows: tuple[str, ...] = ()
+    """State that comes along in a bundle, of which what the host can see stays visible."""
+
+
+@dataclass(frozen=True)
 class Part:
     """One compile job: a unit, or the module's own state or table object."""
 
@@ -66,6 +94,8 @@ class Part:
     libdevice: bool = False
     language: str = "ir"
     """`ir`, or `ptx`: what its slice is. PTX is not lowered."""
+    joins: tuple[Joined, ...] = ()
+    """What other sources define of what it needs, and its own source replaceably; the own source's first, then by content."""
     refused: str = ""
     """Why the part cannot be built (JSON of the error), where the rest of the module can: an undefined function."""
     lower: dict[str, Any] | None = None
@@ -180,8 +210,14 @@ def _part(part: dict[str, Any]) -> Part:
             "renames": tuple((old, new) for old, new in part["renames"]),
             "defines": tuple(part["defines"]),
             "uses": tuple(part["uses"]),
+            "joins": tuple(map(_joined, part["joins"])),
         }
     )
+
+
+def _joined(joined: dict[str, Any]) -> Joined:
+    lists = {name: tuple(joined[name]) for name in ("slices", "dropped", "shows")}
+    return Joined(**{**joined, **lists, "renames": tuple((old, new) for old, new in joined["renames"])})
 
 
 def _problem(problem: dict[str, Any]) -> PlannedProblem:

@@ -10,14 +10,16 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from scons_gpu.errors import GpuError, MissingSymbolError, RefusedError
+from scons_gpu.errors import GpuError, RefusedError
+from scons_gpu.plan.between import Held, check
 from scons_gpu.plan.candidates import problems
+from scons_gpu.plan.domain import Domain, Taken
 from scons_gpu.plan.model import Part, Plan, PlannedKernel, PlannedState
 from scons_gpu.split import digest, ptx_slice
 from scons_gpu.split.readable import demangle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from scons_gpu.plan.candidates import Tuned, Variant
     from scons_gpu.plan.model import PlannedProblem
@@ -28,30 +30,12 @@ __all__ = ["CONSTANT_BANK", "Key", "plan", "refusal"]
 CONSTANT_BANK = 64 * 1024
 """Bytes of constant memory that one image can have (CUDA C++ Programming Guide, technical specifications)."""
 
-HOST_FUNCTIONS = {
-    "printf": "device code prints through vprintf: include <cstdio> and let a CUDA compiler see the call",
-    "__assert_fail": "this is the host's assert; the device's is __assertfail",
-    "puts": "device code prints through printf alone",
-    "memcpy": "device code copies with a loop or llvm.memcpy",
-    "exit": 'device code ends with __trap() or asm("exit;")',
-    "__cxa_pure_virtual": "clang has none for the device: give the class's pure virtual functions a body",
-    **dict.fromkeys(("_Znwm", "_Znam", "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm"), "#include <new>: there clang defines it for the device"),
-}
-
 
 class Key(Protocol):
     """Gives the fields that a part's digest is made of."""
 
     def __call__(self, slice_name: str, *, libdevice: bool, renames: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
         """As (field, value), sorted by field."""
-
-
-@dataclass(frozen=True)
-class _Owners:
-    """Who defines what, for the sources that do not: symbol → source."""
-
-    functions: Mapping[str, str]
-    variables: Mapping[str, str]
 
 
 @dataclass
@@ -65,8 +49,9 @@ class _Draft:
     state: dict[str, tuple[State, str]] = field(default_factory=dict)
     others: dict[str, Part] = field(default_factory=dict)
     taken: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
-    renames: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Source → what its private state is called in the image."""
+    renames: dict[int, dict[str, str]] = field(default_factory=dict)
+    """Place of a source → what its private state is called in the image."""
+    held: list[Held] = field(default_factory=list)
 
     def name(self, key: tuple[tuple[str, str], ...]) -> str:
         """The digest of `key`; with `.2` and so on where another part of the plan has the same one."""
@@ -86,21 +71,20 @@ def plan(  # noqa: PLR0913 - one keyword for each thing that decides
     A kernel that has candidates (`tuned`) is none of its units yet, but one of its problems; so all tables are kept, whoever uses them.
     """
     draft = _Draft(link=link, key=key)
-    owners = _Owners(
-        functions={export.symbol: index.source for index in reversed(indexes) for export in index.exports},
-        variables={state.symbol: index.source for index in reversed(indexes) for state in index.state if not state.private},
-    )
+    domain = Domain(indexes, link=link, renames=draft.renames)
     try:
-        _check_strengths(indexes)
-        for index in indexes:
-            renames = _add_state(draft, index, owners=owners)
+        domain.decide()
+        for place, index in enumerate(indexes):
+            _add_state(draft, index, place=place, domain=domain)
+        for place, index in enumerate(indexes):
+            _add_state_part(draft, index, place=place, domain=domain)
             _add_tables(draft, index)
-            draft.renames[index.source] = renames
             for unit in index.units:
                 if not _has_candidates(unit, index.source, tuned):
-                    _add_unit(draft, unit, index=index, owners=owners, renames=renames)
+                    _add_unit(draft, unit, place=place, domain=domain)
         _check_constants(draft)
-        candidates = _problems(draft, tuned, indexes, owners=owners)
+        candidates = _problems(draft, tuned, indexes, domain=domain)
+        check(draft.held, link=link)
     except GpuError as error:
         raise error.at(module=module, arch=arch) from None
     units = sorted(draft.units.values(), key=lambda part: part.kernels[0].symbol)
@@ -129,13 +113,14 @@ def refusal(part: Part) -> GpuError | None:
     return from_json(json.loads(part.refused)) if part.refused else None
 
 
-def _add_state(draft: _Draft, index: Index, *, owners: _Owners) -> dict[str, str]:
-    """Enters the state of one source. Gives the renames that keep private state of equal content and name apart."""
-    renames: dict[str, str] = {}
-    defines = []
+def _add_state(draft: _Draft, index: Index, *, place: int, domain: Domain) -> None:
+    """Enters the state of one source, with the renames that keep private state of equal content and name apart."""
+    renames = draft.renames[place] = {}
     for state in index.state:
         symbol = state.symbol
-        taken = symbol in draft.state or (state.private and symbol in owners.variables)
+        if domain.gives_way(place, state):
+            continue
+        taken = symbol in draft.state or (state.private and domain.has_variable(symbol))
         if taken and draft.link != "bundle":  # in a bundle each source keeps its own
             other, source = draft.state.get(symbol, (state, index.source))
             if state.private:
@@ -144,27 +129,34 @@ def _add_state(draft: _Draft, index: Index, *, owners: _Owners) -> dict[str, str
             elif not (state.weak and other.weak and state.content == other.content):
                 raise _twice(state, source, index.source)
         draft.state.setdefault(symbol, (state, index.source))
-        defines.append(symbol)
-    if index.state_slice:
-        pairs = tuple(sorted(renames.items()))
-        fields = _key(draft.key, index, index.state_slice, libdevice=index.state_libdevice, renames=pairs)
-        refused = _needs(index.state_needs, kernel="", source=index.source, owners=owners, link=draft.link)
-        fields = _with_refusal(fields, refused)
-        name = draft.name(fields)
-        draft.others[name] = Part(
-            digest=name,
-            key=fields,
-            slice=index.state_slice,
-            role="state",
-            source=index.source,
-            bytes=0,
-            renames=pairs,
-            defines=tuple(sorted(defines)),
-            libdevice=index.state_libdevice,
-            language=index.language,
-            refused=refused,
-        )
-    return renames
+
+
+def _add_state_part(draft: _Draft, index: Index, *, place: int, domain: Domain) -> None:
+    if not index.state_slice:
+        return
+    renames = draft.renames[place]
+    dropped = [state.symbol for state in index.state if domain.gives_way(place, state)]
+    taken, refused = _taken(domain, place, index.state_needs, index.state_lacks, kernel="", dropped=dropped)
+    pairs = tuple(sorted([*renames.items(), *taken.renames]))
+    libdevice = index.state_libdevice or taken.libdevice
+    fields = _joined(_key(draft.key, index, index.state_slice, libdevice=libdevice, renames=pairs), taken, refused)
+    name = draft.name(fields)
+    part = draft.others[name] = Part(
+        digest=name,
+        key=fields,
+        slice=index.state_slice,
+        role="state",
+        source=index.source,
+        bytes=0,
+        renames=pairs,
+        defines=tuple(sorted(renames.get(state.symbol, state.symbol) for state in index.state if state.symbol not in dropped)),
+        uses=tuple(sorted(taken.uses)),
+        libdevice=libdevice,
+        language=index.language,
+        joins=taken.joins,
+        refused=refused,
+    )
+    draft.held.append(Held(part, frozenset((place, symbol) for symbol in index.state_shared), (), taken))
 
 
 def _key(key: Key, index: Index, slice_name: str, *, libdevice: bool, renames: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
@@ -198,39 +190,73 @@ def _add_tables(draft: _Draft, index: Index) -> None:
         )
 
 
-def _add_unit(draft: _Draft, unit: Unit, *, index: Index, owners: _Owners, renames: dict[str, str]) -> None:
-    part = _part(draft, unit, index=index, owners=owners, renames=renames, key=draft.key)
+def _add_unit(draft: _Draft, unit: Unit, *, place: int, domain: Domain) -> None:
+    part = _part(draft, unit, place=place, domain=domain, key=draft.key)
     for kernel in unit.kernels:
         other = draft.kernels.setdefault(kernel.symbol, part)
-        if other is not part and other.key != part.key:
-            raise _clash(kernel, other.source, index.source)
-    draft.units.setdefault(part.digest, part)
+        if other is not part and not _equal(other, part):
+            raise _clash(kernel, other.source, part.source)
+    if all(draft.kernels[kernel.symbol] is part for kernel in unit.kernels):
+        draft.units.setdefault(part.digest, part)
 
 
-def _part(  # noqa: PLR0913 - one keyword for each thing that decides
-    draft: _Draft, unit: Unit, *, index: Index, owners: _Owners, renames: dict[str, str], key: Key
-) -> Part:
-    pairs = tuple(sorted((old, new) for old, new in renames.items() if old in unit.state))
-    fields = _key(key, index, unit.slice, libdevice=unit.libdevice, renames=pairs)
-    refused = _needs(unit.needs, kernel=unit.kernels[0].readable, source=index.source, owners=owners, link=draft.link)
-    fields = _with_refusal(fields, refused)
+def _equal(first: Part, second: Part) -> bool:
+    """Whether two sources bring one kernel: the same text, joined by the same texts, whichever of the sources is the part's own."""
+    joined = [sorted((slices, joined.renames) for joined in part.joins for slices in joined.slices) for part in (first, second)]
+    keys = [[(name, value) for name, value in part.key if name != "joins"] for part in (first, second)]
+    return keys[0] == keys[1] and joined[0] == joined[1]
+
+
+def _part(draft: _Draft, unit: Unit, *, place: int, domain: Domain, key: Key) -> Part:
+    renames, index = draft.renames[place], domain.indexes[place]
+    source = index.source
+    taken, refused = _taken(domain, place, unit.needs, unit.lacks, kernel=unit.kernels[0].readable)
+    pairs = tuple(sorted([*((old, new) for old, new in renames.items() if old in unit.state), *taken.renames]))
+    libdevice = unit.libdevice or taken.libdevice
+    fields = _joined(_key(key, index, unit.slice, libdevice=libdevice, renames=pairs), taken, refused)
     name = draft.name(fields)
-    return Part(
+    part = Part(
         digest=name,
         key=fields,
         slice=unit.slice,
         role="unit",
-        source=index.source,
-        bytes=unit.bytes,
-        body=unit.body,
-        kernels=tuple(_kernel(kernel, unit, index.source) for kernel in unit.kernels),
+        source=source,
+        bytes=unit.bytes + sum(offer.bytes for _, offer in taken.offers),
+        body=unit.body if not any(joined.own for joined in taken.joins) else digest.fields({"body": unit.body, "slice": unit.slice}),
+        kernels=tuple(_kernel(kernel, unit, source, taken, place=place) for kernel in unit.kernels),
         joined=unit.joined,
         renames=pairs,
-        uses=tuple(sorted({*(renames.get(symbol, symbol) for symbol in unit.state), *unit.tables})),
-        libdevice=unit.libdevice,
+        uses=tuple(sorted({*(renames.get(symbol, symbol) for symbol in unit.state), *unit.tables, *taken.uses})),
+        libdevice=libdevice,
         language=index.language,
+        joins=taken.joins,
         refused=refused,
     )
+    draft.held.append(Held(part, frozenset((place, each.symbol) for each in unit.shared), unit.indirect, taken))
+    return part
+
+
+def _taken(  # noqa: PLR0913 - what a part leaves to others, and who it is
+    domain: Domain,
+    place: int,
+    needs: Sequence[tuple[str, str]],
+    lacks: Sequence[tuple[str, str]],
+    *,
+    kernel: str,
+    dropped: Sequence[str] = (),
+) -> tuple[Taken, str]:
+    """What joins a part, or, as JSON, why it cannot be built."""
+    try:
+        return domain.take(place, needs=needs, lacks=lacks, dropped=dropped), ""
+    except GpuError as error:
+        return Taken(), json.dumps(error.at(kernel=kernel, source=domain.indexes[place].source).to_json(), sort_keys=True)
+
+
+def _joined(fields: tuple[tuple[str, str], ...], taken: Taken, refused: str) -> tuple[tuple[str, str], ...]:
+    """The key of a part with what joins it. That of a refused one is its own: another module may have what this one lacks."""
+    joins = [[joined.own, joined.slices, joined.renames, joined.dropped] for joined in taken.joins]
+    more = {"joins": json.dumps(joins, separators=(",", ":")) if joins else "", "refused": refused}
+    return tuple(sorted((*fields, *((name, value) for name, value in more.items() if value))))
 
 
 def _has_candidates(unit: Unit, source: str, tuned: Sequence[Tuned]) -> bool:
@@ -245,7 +271,7 @@ def _has_candidates(unit: Unit, source: str, tuned: Sequence[Tuned]) -> bool:
     return bool(named)
 
 
-def _problems(draft: _Draft, tuned: Sequence[Tuned], indexes: Sequence[Index], *, owners: _Owners) -> tuple[PlannedProblem, ...]:
+def _problems(draft: _Draft, tuned: Sequence[Tuned], indexes: Sequence[Index], *, domain: Domain) -> tuple[PlannedProblem, ...]:
     """Candidates take the state of the source as it is: what one defines otherwise would be two variables of one name."""
     if not tuned:
         return ()
@@ -254,14 +280,16 @@ def _problems(draft: _Draft, tuned: Sequence[Tuned], indexes: Sequence[Index], *
 
     def make(unit: Unit, variant: Variant) -> Part:
         source = variant.index.source
-        renames = draft.renames[source]
+        place = next(number for number, index in enumerate(indexes) if index.source == source)
+        renames = draft.renames[place]
         content = {state.symbol: state.content for state in variant.index.state}
         for symbol in unit.state:
             mine = draft.state.get(renames.get(symbol, symbol))
             if mine is None or mine[0].content != content.get(symbol, mine[0].content):
                 msg = f"with these values, variable {demangle(symbol)} is not the one that {source} defines without them"
                 raise RefusedError(msg, hint="let values change code, not the variables that all candidates share")
-        part = _part(draft, unit, index=variant.index, owners=owners, renames=renames, key=variant.key)
+        own = domain.replacing(place, variant.index) if unit.needs or unit.lacks else domain
+        part = _part(draft, unit, place=place, domain=own, key=variant.key)
         return replace(
             part,
             candidate=variant.label,
@@ -276,15 +304,16 @@ def _problems(draft: _Draft, tuned: Sequence[Tuned], indexes: Sequence[Index], *
     return found
 
 
-def _kernel(kernel: Kernel, unit: Unit, source: str) -> PlannedKernel:
+def _kernel(kernel: Kernel, unit: Unit, source: str, taken: Taken, *, place: int) -> PlannedKernel:
+    shared = {**{(place, each.symbol): each.bytes for each in unit.shared}, **taken.shared}
     return PlannedKernel(
         symbol=kernel.symbol,
         readable=kernel.readable,
         source=source,
         max_threads=kernel.max_threads,
         min_blocks=kernel.min_blocks,
-        shared_bytes=sum(shared.bytes for shared in unit.shared),
-        dynamic_shared=kernel.dynamic_shared,
+        shared_bytes=sum(shared.values()),
+        dynamic_shared=kernel.dynamic_shared or any(offer.dynamic_shared for _, offer in taken.offers),
     )
 
 
@@ -293,46 +322,6 @@ def _clash(kernel: Kernel | PlannedKernel, first: str, second: str) -> RefusedEr
         f"kernel {kernel.readable} is defined differently in {first} and in {second}",
         hint="an image has one kernel of a name: rename one, or put the sources into two modules",
     )
-
-
-def _needs(needs: Sequence[tuple[str, str]], *, kernel: str, source: str, owners: _Owners, link: str) -> str:
-    """The refusal of a part that uses what its source does not define, as JSON; empty where there is nothing such.
-
-    A variable that another source of an image defines is the link's to find.
-    """
-    for symbol, user in needs:
-        if symbol in owners.variables and link != "bundle":
-            continue
-        name = demangle(symbol)
-        what = f"{demangle(user)} uses {name}, which"
-        if owner := owners.functions.get(symbol):
-            hint = f"calls between the sources of a module are not resolved: include {name} in {source}"
-            error: GpuError = RefusedError(f"{what} {owner} defines", hint=hint)
-        elif owner := owners.variables.get(symbol):
-            hint = "kernels of a bundle share no memory with those of another source: link an image, or join the sources"
-            error = RefusedError(f"{what} {owner} defines", hint=hint)
-        else:
-            hint = HOST_FUNCTIONS.get(symbol, "define it in this source, or remove what uses it")
-            error = MissingSymbolError(f"{what} nobody defines", hint=hint)
-        return json.dumps(error.at(kernel=kernel, source=source).to_json(), sort_keys=True)
-    return ""
-
-
-def _with_refusal(fields: tuple[tuple[str, str], ...], refused: str) -> tuple[tuple[str, str], ...]:
-    """The key of a refused part is its own: another module may have what this one lacks."""
-    return tuple(sorted((*fields, ("refused", refused)))) if refused else fields
-
-
-def _check_strengths(indexes: Sequence[Index]) -> None:
-    """A strong definition beside a weak one: a linker takes the strong one for both sources, units each take their own."""
-    found: dict[str, tuple[bool, str]] = {}
-    for index in indexes:
-        for export in index.exports:
-            weak, source = found.setdefault(export.symbol, (export.weak, index.source))
-            if weak != export.weak:
-                first, second = (source, index.source) if export.weak else (index.source, source)
-                msg = f"function {export.symbol} is defined in {first}, and may be replaced where it is defined in {second}"
-                raise RefusedError(msg, hint="make it static in one of them, rename it, or put the sources into two modules")
 
 
 def _used_tables(units: Iterable[Part], others: dict[str, Part]) -> set[str]:

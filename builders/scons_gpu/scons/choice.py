@@ -177,6 +177,7 @@ class ChoiceJob(Linking):
     """Candidates become the plan of one module for one architecture."""
 
     stage: ClassVar[str] = "choose"
+    published: ClassVar[bool] = False
     recipe: Recipe
     """How units are made for the image."""
     measured: Recipe
@@ -253,12 +254,15 @@ class ChoiceJob(Linking):
             for candidate, _ in each:
                 if candidate.part is not None:
                     names |= {candidate.part.slice, candidate.part.digest, self.measured.result_path(candidate.part).name}
+                    names |= {name for joined in candidate.part.joins for name in joined.slices}
         return sealed.to_text({"names": sorted(names), "problems": problems})
 
     def origin(self, candidate: PlannedCandidate) -> dict[str, Any]:
         """IR and options of a candidate, as `compare` builds it undivided."""
         part = candidate.part
-        ir = [f"{self.target.parent.parent.name}/{self.target.parent.name}/{candidate.ir}"]
+        joined = [each.source for each in part.joins if not each.own] if part is not None else []
+        others = [next(split.ir.name for split in self.recipe.splits if split.source.name == source) for source in sorted(joined)]
+        ir = [f"{self.target.parent.parent.name}/{self.target.parent.name}/{name}" for name in (candidate.ir, *others)]
         return {"ir": ir, "options": _options(part.lower, part.assemble) if part is not None else {}}
 
     def decide(self, planned: PlannedProblem, tuning: Sequence[Tuning]) -> tuple[Decision, list[Result], bool]:

@@ -93,7 +93,7 @@ def names(plans: Iterable[Path]) -> set[str]:
     found: set[str] = set()
     for path in plans:
         for part in _read(path).get("parts", ()):
-            found |= {part["slice"], part["digest"]}
+            found |= {part["slice"], part["digest"], *(name for joined in part["joins"] for name in joined["slices"])}
         found |= set(_read(path.with_name(path.name.replace(".plan.json", ".choice.json"))).get("names", ()))
         side = _read(path.with_name(path.name.replace(".plan.json", ".link.json")))
         found |= {entry["object"] for entry in side.get("parts", {}).values() if entry.get("object")}

@@ -68,6 +68,7 @@ class DumpJob(Linking):
     """All candidates of a program become one archive."""
 
     stage: ClassVar[str] = "dump"
+    published: ClassVar[bool] = False
     choices: Sequence[ChoiceJob]
 
     def decided(self) -> Sequence[tuple[Recipe, Path]]:

@@ -44,6 +44,8 @@ class Linking(Step):
     """A step whose inputs are units."""
 
     stage: ClassVar[str] = "link"
+    published: ClassVar[bool] = True
+    """Whether its units are those that a user gets: `GPU_DUMP` writes them."""
     expanded: bool = field(default=False, init=False)
     error: Exception | None = field(default=None, init=False)
 
@@ -64,7 +66,7 @@ class Linking(Step):
         nodes = []
         for recipe, path in self.decided():
             for part in read_plan(path).parts if recipe.verify or recipe.dump else ():
-                nodes += [*(recipe.held(part) if recipe.verify else ()), *recipe.dumped(part)]
+                nodes += [*(recipe.held(part) if recipe.verify else ()), *(recipe.dumped(part) if self.published else ())]
         return list(dict.fromkeys(nodes))
 
     def makes_nothing(self) -> bool:
@@ -354,6 +356,8 @@ class ModuleNode:
     """Architecture → what its sources were split from, in their order."""
     making: Making | None = None
     """What assembled and linked it; None where it ends with PTX."""
+    front: Tool | None = None
+    """What compiled its `.cu`; None where it has none."""
 
     def built(self) -> manifest.BuiltModule:
         """What the manifest says of it; in a bundle, all but the tree around it stands inside."""
@@ -438,12 +442,12 @@ class ManifestJob(Step):
         active = [entry.module for entry in self.modules if entry.node is not None]
         links = {module.settings.link for module in active}
         took_part = {
-            "clang": any(source.name.endswith(".cu") for module in active for source in module.sources),
             "libdevice": True,
             "nvvm": any(options.by == "nvvm" for entry in self.modules for _, options in entry.lowered),
             "fatbinary": bool(links - {"bundle"}),
         }
         found = [self.tools.tool(name) for name, part in took_part.items() if part]
+        found += [entry.front for entry in self.modules if entry.node is not None]
         for entry in self.modules:
             if entry.node is not None and entry.making:
                 found += [entry.making.compiler, entry.making.linker if entry.module.settings.link == "image" else None]

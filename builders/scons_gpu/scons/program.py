@@ -17,10 +17,10 @@ from scons_gpu.scons import _internals, asked
 from scons_gpu.scons.images import BundleJob, ImageJob, ManifestJob, ModuleNode, PackJob, PtxJob, WholeJob
 from scons_gpu.scons.later import later
 from scons_gpu.scons.modules import reach
-from scons_gpu.scons.steps import CudaJob, IrJob, PlanJob, PtxSourceJob, SplitJob, note_looking, options_text
+from scons_gpu.scons.steps import CudaJob, IrJob, NvccJob, NvrtcJob, PlanJob, PtxSourceJob, SplitJob, note_looking, options_text
 from scons_gpu.scons.units import Recipe
 from scons_gpu.split import INDEX_FORMAT
-from scons_gpu.toolchain import versions
+from scons_gpu.toolchain import frontends, versions
 from scons_gpu.toolchain.ourselves import identity
 from scons_gpu.workers.isolated import isolated
 
@@ -142,8 +142,13 @@ class Chain:
             "environment": self.environment,
         }
 
+    @property
+    def front_end(self) -> frontends.FrontEnd:
+        """What compiles a `.cu`. Raises ToolMissingError."""
+        return frontends.choose(self.tools, wanted=self.settings.frontend, environ=os.environ, facts=self.workspace.facts)
+
     def clang(self, source: Source) -> Tool:
-        """What compiles a `.cu`."""
+        """Clang, held against what CUDA sources need."""
         try:
             for warning in versions.check_clang(self.tools):
                 self.session.warn(warning)
@@ -160,6 +165,9 @@ class Chain:
         if not source.name.endswith(".cu"):
             signature = options_text(llvm=self.tools.llvm, arch=target.name, tool=identity())
             return _compiled(self.env, path, [source.node], IrJob(**common, signature=signature)), path
+        front = self._front_end(source)
+        if not front.divides:
+            return self._nvidia(source, front, common, may_fail=may_fail), path
         clang = self.clang(source)
         signature = options_text(
             clang=f"{clang.version} {clang.identity}",
@@ -171,13 +179,36 @@ class Chain:
         job = CudaJob(
             **common,
             signature=signature,
-            clang=clang,
+            tool=clang,
             options=source.options,
             headers=self.tools.headers,
             top=str(self.env.fs.Top.get_abspath()),
             may_fail=may_fail,
         )
         return _compiled(self.env, path, [source.node], job), path
+
+    def _front_end(self, source: Source) -> frontends.FrontEnd:
+        try:
+            return self.front_end
+        except GpuError as error:
+            raise error.at(module=self.module.name, source=source.name) from None
+
+    def _nvidia(self, source: Source, front: frontends.FrontEnd, common: dict[str, Any], *, may_fail: bool) -> Any:
+        """CUDA C++ to PTX, by nvcc or NVRTC."""
+        self.session.warn(front.said)
+        target: Target = common["targeted"]
+        assembler = versions.reader_of_ptx(self.tools.ptxas) if target.real else None
+        signature = options_text(
+            compiler=f"{front.name} {front.tool.version} {front.tool.identity}",
+            arch=target.name,
+            assembler=assembler,
+            tool=identity(),
+            **vars(source.options),
+        )
+        made = {**common, "signature": signature, "tool": front.tool, "options": source.options, "headers": "", "may_fail": may_fail}
+        kind = NvccJob if front.name == "nvcc" else NvrtcJob
+        job = kind(**made, top=str(self.env.fs.Top.get_abspath()), assembler=assembler)
+        return _compiled(self.env, common["target"], [source.node], job)
 
     def _ptx_source(self, source: Source, target: Target, common: dict[str, Any]) -> Any:
         assembler = versions.reader_of_ptx(self.tools.ptxas) if target.real else None
@@ -187,22 +218,33 @@ class Chain:
 
     def text(self, source: Source, target: Target) -> Path:
         """What a source is split from."""
-        return self.folder / source.file(target.name, "ptx" if source.name.endswith(".ptx") else "ll")
+        ptx = source.name.endswith(".ptx") or (source.name.endswith(".cu") and not self._front_end(source).divides)
+        return self.folder / source.file(target.name, "ptx" if ptx else "ll")
 
     def index(self, source: Source, target: Target, *, may_fail: bool = False) -> tuple[Any, SplitJob]:
         """IR to index."""
         node, ir = self.ir(source, target, may_fail=may_fail)
         path = self.folder / source.file(target.name, "index.json")
         lines = ir.suffix == ".ptx" and (self.settings.lineinfo or self.settings.debug)
+        exports = len(self.module.sources) > 1  # with one source, nobody could ask for them
         signature = options_text(
             form=self.form,
+            exports=exports,
             format=INDEX_FORMAT,
             **({"lines": lines} if ir.suffix == ".ptx" else {"llvm": self.tools.llvm}),
             tool=identity(),
             bits=os.environ.get("SCONS_GPU_TEST_HASH_BITS", ""),
         )
-        common = self.common(target, source.name, path)
-        job = SplitJob(**common, source=source, targeted=target, signature=signature, ir=ir, form=self.form, lines=lines)
+        job = SplitJob(
+            **self.common(target, source.name, path),
+            source=source,
+            targeted=target,
+            signature=signature,
+            ir=ir,
+            form=self.form,
+            lines=lines,
+            exports=exports,
+        )
         return _artefact(self.env, path, [node], job), job
 
     def plan(self, target: Target, *, ptx: bool = False) -> tuple[Any, Path, Recipe]:
@@ -326,7 +368,10 @@ class Chain:
         """The module's end of the chain."""
         lowered = tuple((target.name, self.lower_options(target)) for target, _, _ in plans)
         texts = tuple((target.name, tuple(self.text(source, target) for source in self.module.sources)) for target, _, _ in plans)
-        return ModuleNode(module=self.module, node=node, path=path, plans=tuple(plans), lowered=lowered, texts=texts, making=self.making)
+        front = self.front_end.tool if any(source.name.endswith(".cu") for source in self.module.sources) else None
+        return ModuleNode(
+            module=self.module, node=node, path=path, plans=tuple(plans), lowered=lowered, texts=texts, making=self.making, front=front
+        )
 
 
 def choice_for(tools: Toolchain, settings: Settings, facts: Path, *, needs: tuple[Need, ...] = ()) -> Choice | None:

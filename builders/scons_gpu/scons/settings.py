@@ -31,9 +31,10 @@ VARIABLES: dict[str, tuple[Any, str]] = {
         "what assembles and links: ptxas, nvptxcompiler, nvjitlink, driver, none, a pair as nvptxcompiler+nvlink, or auto",
     ),
     "GPU_DEFER": ("auto", "auto: PTX goes to the link only where nothing makes objects; always: relocatable assembly counts as absent"),
-    "GPU_FRONTEND": ("auto", "auto or clang"),
+    "GPU_FRONTEND": ("auto", "what compiles .cu: auto, clang, nvcc or nvrtc"),
     "GPU_CLANG": ("", "path of clang"),
     "GPU_CLANGFLAGS": ((), "further flags for clang"),
+    "GPU_NVCCFLAGS": ((), "further flags for nvcc and NVRTC"),
     "GPU_CUDA_PATH": ("", "folder of the CUDA toolkit whose ptxas and nvlink are used"),
     "GPU_CUDA_HEADERS": ("", "folder of the CUDA headers that clang reads, 12.9 or older"),
     "GPU_PTXASFLAGS": ((), "further flags for the assembler"),
@@ -54,13 +55,20 @@ VARIABLES: dict[str, tuple[Any, str]] = {
 }
 """Name → (default, meaning)."""
 
-PER_SOURCE = {"CPPDEFINES": "defines", "CPPPATH": "cpppath", "GPU_CLANGFLAGS": "flags", "GPU_FAST_MATH": "fast_math", "GPU_FTZ": "ftz"}
+PER_SOURCE = {
+    "CPPDEFINES": "defines",
+    "CPPPATH": "cpppath",
+    "GPU_CLANGFLAGS": "flags",
+    "GPU_NVCCFLAGS": "nvcc_flags",
+    "GPU_FAST_MATH": "fast_math",
+    "GPU_FTZ": "ftz",
+}
 """What one source may have of its own → the field of `ClangOptions` that it becomes."""
 CHOICES = {
     "GPU_LINK": ("image", "bundle", "whole"),
     "GPU_LOWER": ("auto", "llvm", "nvvm"),
     "GPU_DEFER": ("auto", "always"),
-    "GPU_FRONTEND": ("auto", "clang"),
+    "GPU_FRONTEND": ("auto", "clang", "nvcc", "nvrtc"),
 }
 
 
@@ -97,6 +105,7 @@ class Settings:
     cuda_path: str
     cuda_headers: str
     store: tuple[Path, ...]
+    frontend: str = "auto"
     tuning: tuple[Any, ...] = ()
     """Files that decide between candidates, as nodes."""
     candidate_seconds: float | None = None
@@ -170,6 +179,7 @@ def read(
         opt=opt,
         link=chosen["GPU_LINK"],
         lower=chosen["GPU_LOWER"],
+        frontend=chosen["GPU_FRONTEND"],
         provider=_provider(get),
         defer=chosen["GPU_DEFER"],
         ftz=_flag("GPU_FTZ", get) or _flag("GPU_FAST_MATH", get),
@@ -199,12 +209,13 @@ def read(
 
 
 def front_end(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> ClangOptions:
-    """What clang is told for one source."""
+    """What the front end is told for one source."""
     get = _getter(env, arguments, overrides)
     return ClangOptions(
         cpppath=_cpppath(env, get("CPPPATH")),
         defines=_defines(env, get("CPPDEFINES")),
         flags=_words(env, get("GPU_CLANGFLAGS")),
+        nvcc_flags=_words(env, get("GPU_NVCCFLAGS")),
         fast_math=_flag("GPU_FAST_MATH", get),
         ftz=_flag("GPU_FTZ", get),
         lineinfo=_flag("GPU_LINEINFO", get),

@@ -8,7 +8,7 @@ import shlex
 import threading
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import SCons.Errors
@@ -31,14 +31,16 @@ if TYPE_CHECKING:
     from scons_gpu.scons.modules import Source
     from scons_gpu.scons.session import Workspace
     from scons_gpu.source import clang as compiler
+    from scons_gpu.source import nvcc, ptx
     from scons_gpu.source.options import ClangOptions
     from scons_gpu.split import index as indexes
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Tool
 else:
     compiler, indexes, plans = later("scons_gpu.source.clang"), later("scons_gpu.split.index"), later("scons_gpu.plan")
+    nvcc, ptx = later("scons_gpu.source.nvcc"), later("scons_gpu.source.ptx")
 
-__all__ = ["CudaJob", "IrJob", "Outcome", "PlanJob", "PtxSourceJob", "SplitJob", "Step", "read_index"]
+__all__ = ["CudaJob", "IrJob", "NvccJob", "NvrtcJob", "Outcome", "PlanJob", "PtxSourceJob", "SplitJob", "Step", "read_index"]
 
 
 @dataclass(frozen=True)
@@ -217,7 +219,7 @@ class CudaJob(FromSource):
     """`.cu` becomes IR through clang."""
 
     stage: ClassVar[str] = "source"
-    clang: Tool
+    tool: Tool
     options: ClangOptions
     headers: str
     top: str
@@ -232,7 +234,7 @@ class CudaJob(FromSource):
     def command(self) -> list[str]:
         """By hand."""
         parts = [f"-I{path}" for path in self.options.cpppath] + [f"-D{define}" for define in self.options.defines]
-        parts += [f"--flag={flag}" for flag in self.options.flags] + switches(self.options)
+        parts += [f"--flag={flag}" for flag in self.options.flags] + switches(self.options) + self.more()
         return self.gpu("source", str(self.source.node.rfile().get_path()), "--arch", self.arch, *parts)
 
     def sidecars(self) -> Sequence[Path]:
@@ -247,16 +249,34 @@ class CudaJob(FromSource):
             return ()
         read = [line for line in lines if line[0] != "?"]
         asked = [line[1:] for line in lines if line[0] == "?"]
-        search = folders(self.options.cpppath, self.options.flags)
-        named = [path for path in named_files(self.options.flags) if path not in read]
+        search = folders(self.options.cpppath, self.flags())
+        named = [path for path in named_files(self.flags()) if path not in read]
         return [*read, *named, *shadows(str(self.source.node.rfile().get_path()), read, asked, search=search)]
 
     def work(self, node: Any) -> Outcome:
         """Clang runs as a process of its own. What splits its IR loads LLVM meanwhile."""
         self.workspace.session.pool.prepare()
-        compiled = compiler.compile_cuda(
-            self.clang,
-            str(node.sources[0].rfile().get_path()),
+        compiled = self.compile(str(node.sources[0].rfile().get_path()))
+        own = {str(node.sources[0].rfile().get_path()), str(node.sources[0].rfile().get_abspath())}
+        read = [path for path in compiled.dependencies if path not in own]
+        asked = (*asked_for([str(node.sources[0].rfile().get_path()), *read], top=self.top), *compiled.missing)
+        write_atomic(self.depfile, "".join(f"{line}\n" for line in (*read, *(f"?{name}" for name in asked))))
+        result = "refused" if compiled.failed else "built"
+        return Outcome(output=compiled.output, cpu=compiled.cpu, peak_kib=compiled.peak_kib, result=result)
+
+    def more(self) -> list[str]:
+        """Further words of the command by hand."""
+        return []
+
+    def flags(self) -> Sequence[str]:
+        """The user's flags for the compiler."""
+        return self.options.flags
+
+    def compile(self, path: str) -> compiler.Compiled:
+        """One source, by its path below the top."""
+        return compiler.compile_cuda(
+            self.tool,
+            path,
             target=self.targeted,
             options=self.options,
             headers=self.headers,
@@ -264,12 +284,67 @@ class CudaJob(FromSource):
             top=self.top,
             tolerant=self.may_fail,
         )
-        own = {str(node.sources[0].rfile().get_path()), str(node.sources[0].rfile().get_abspath())}
-        read = [path for path in compiled.dependencies if path not in own]
-        asked = (*asked_for([str(node.sources[0].rfile().get_path()), *read], top=self.top), *compiled.missing)
-        write_atomic(self.depfile, "".join(f"{line}\n" for line in (*read, *(f"?{name}" for name in asked))))
-        result = "refused" if compiled.failed else "built"
-        return Outcome(output=compiled.output, cpu=compiled.cpu, peak_kib=compiled.peak_kib, result=result)
+
+
+@dataclass(kw_only=True)
+class NvccJob(CudaJob):
+    """`.cu` becomes PTX through nvcc."""
+
+    assembler: tuple[str, int] | None
+    """What assembles it, and the newest PTX version that it reads."""
+
+    def more(self) -> list[str]:
+        """Which front end."""
+        return [f"--frontend={self.tool.name}", *(f"--nvcc-flag={flag}" for flag in self.options.nvcc_flags)]
+
+    def flags(self) -> Sequence[str]:
+        """GPU_NVCCFLAGS."""
+        return self.options.nvcc_flags
+
+    def compile(self, path: str) -> compiler.Compiled:
+        """One source; PTX that the assembler does not read is told before anything is assembled."""
+        compiled = self.made(path)
+        if not compiled.failed and self.assembler is not None:
+            ptx.check_version(self.target, name=self.source.name, assembler=ptx.Assembler(*self.assembler))
+        return compiled
+
+    def made(self, path: str) -> compiler.Compiled:
+        """The PTX; nvcc is a process of its own."""
+        return nvcc.compile_cuda(
+            self.tool,
+            path,
+            target=self.targeted,
+            options=self.options,
+            output=self.target,
+            top=self.top,
+            tolerant=self.may_fail,
+        )
+
+
+@dataclass(kw_only=True)
+class NvrtcJob(NvccJob):
+    """`.cu` becomes PTX through NVRTC."""
+
+    def made(self, path: str) -> compiler.Compiled:
+        """NVRTC runs in a worker."""
+        answer = self.workspace.session.pool.run(
+            "nvrtc",
+            library=self.tool.path,
+            source=path,
+            arch=self.arch,
+            options=asdict(self.options),
+            output=str(self.target),
+            top=self.top,
+            tolerant=self.may_fail,
+        )
+        return compiler.Compiled(
+            dependencies=tuple(answer["dependencies"]),
+            output=answer["output"],
+            cpu=answer["cpu"],
+            peak_kib=answer["peak_kib"],
+            failed=answer["failed"],
+            missing=tuple(answer["missing"]),
+        )
 
 
 @dataclass(kw_only=True)
@@ -281,12 +356,15 @@ class SplitJob(FromSource):
     form: str
     lines: bool = False
     """Whether PTX keeps its line information."""
+    exports: bool = False
+    """Whether the module has other sources, which may need what this one defines."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def command(self) -> list[str]:
         """By hand."""
-        lines = ["--lineinfo"] if self.lines else []
-        return self.gpu("split", str(self.ir), "--arch", self.arch, "--form", self.form, "--source", self.source.name, *lines)
+        more = ["--lineinfo"] if self.lines else []
+        more += ["--exports"] if self.exports else []
+        return self.gpu("split", str(self.ir), "--arch", self.arch, "--form", self.form, "--source", self.source.name, *more)
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """In a worker."""
@@ -311,6 +389,7 @@ class SplitJob(FromSource):
             output=str(output),
             known="verified" if self.source.name.endswith(".cu") else "printed",
             lines=self.lines,
+            exports=self.exports,
         )
 
 

@@ -243,7 +243,11 @@ class Recipe:
         path, nodes = self.dump / f"{unit_files.file_name(part)}.{self.target.name}", self.workspace.dumped
         if path not in nodes:
             job = unit_files.UnitFilesJob(**self._job(part, path), recipe=self, part=part)
-            nodes[path] = _internals.unit(self.env, path, self.missing(part), job)
+            try:
+                nodes[path] = _internals.unit(self.env, path, self.missing(part), job)
+            except TypeError as error:  # SCons' word for a file in a folder's place
+                msg = f"GPU_DUMP: {error}"
+                raise GpuError(msg) from None
         return [nodes[path]]
 
     def _verified(self, part: Part, path: Path) -> list[Any]:
@@ -295,8 +299,9 @@ class Recipe:
         try:
             return self._lower(part, where)
         except DamagedError:
+            sources = {part.source, *(joined.source for joined in part.joins)}
             for split in self.splits:
-                if split.source.name == part.source:  # one file may be in a module twice, with other options
+                if split.source.name in sources:  # one file may be in a module twice, with other options
                     split.restore()
             return self._lower(part, where)
 
@@ -313,6 +318,7 @@ class Recipe:
             libdevice=libdevice.path if libdevice else "",
             searched="\n".join(f"{look.where}: {look.result}" for look in self.tools.looked if look.what == "libdevice"),
             renames=[list(pair) for pair in part.renames],
+            joins=[vars(joined) for joined in part.joins],
             **where,
         )
 
@@ -407,7 +413,8 @@ class LowerJob(MakingJob):
     def command(self) -> list[str]:
         """By hand."""
         renames = [f"--rename={old}={new}" for old, new in self.part.renames]
-        return self.gpu("lower", self.part.slice, "--arch", self.arch, *lowering(self.recipe.lower_options(self.part)), *renames)
+        joins = [f"--join={json.dumps(vars(joined), sort_keys=True)}" for joined in self.part.joins]
+        return self.gpu("lower", self.part.slice, "--arch", self.arch, *lowering(self.recipe.lower_options(self.part)), *renames, *joins)
 
     def key(self) -> tuple[tuple[str, str], ...]:
         """The PTX's: what is lowered once may be assembled with several options."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
     from scons_gpu.source.ptx_reader import Module
     from scons_gpu.toolchain.arch import Target
 
-__all__ = ["Assembler", "check", "read_module", "read_ptx", "read_text"]
+__all__ = ["Assembler", "check", "check_version", "read_module", "read_ptx", "read_text"]
 
+_VERSION = re.compile(r"^\s*\.version\s+(\d+\.\d+)", re.MULTILINE)
 _ELF = b"\x7fELF"
 
 
@@ -91,9 +93,24 @@ def check(module: Module, *, name: str, target: Target, assembler: Assembler | N
     if not assembles_for(header.target[0], target):
         msg = f"its .target is {header.target[0]}, which cannot be built for {target.name}"
         raise SourceError(msg, source=name, hint=_advice(header.target[0]))
-    if assembler is not None and _version(header.version) > assembler.newest:
+    if assembler is not None:
+        _check_version(header.version, name=name, assembler=assembler)
+
+
+def check_version(path: Path, *, name: str, assembler: Assembler) -> None:
+    """The same for a file that a compiler has just written, of which the head is enough. One that does not fit is taken away."""
+    found = _VERSION.search(path.read_text(encoding="utf-8", errors="replace"))
+    try:
+        _check_version(found[1] if found else "0.0", name=name, assembler=assembler)
+    except UnsupportedArchError:
+        path.unlink()
+        raise
+
+
+def _check_version(version: str, *, name: str, assembler: Assembler) -> None:
+    if _version(version) > assembler.newest:
         newest = f"{assembler.newest // 10}.{assembler.newest % 10}"
-        msg = f"it is written in PTX {header.version}, and {assembler.name} reads PTX up to {newest}"
+        msg = f"it is written in PTX {version}, and {assembler.name} reads PTX up to {newest}"
         raise UnsupportedArchError(msg, source=name, hint="take a newer ptxas, or have the PTX made for an older one")
 
 

@@ -18,11 +18,12 @@ INDEX_FORMAT = "scons-gpu/index/4"
 
 
 def split(  # noqa: PLR0913 - one keyword for each thing that decides
-    text: str, *, source: str, target: Target, form: str, put: Callable[[str], str], known: Known = ""
+    text: str, *, source: str, target: Target, form: str, put: Callable[[str], str], known: Known = "", exports: bool = False
 ) -> Index:
     """The index of one source's IR; every slice goes through `put`, which returns its name in the store.
 
     `form` is `apart` (state and tables are left to objects of their own: image, whole, merged PTX) or `closed` (every unit is a program).
+    `exports`: whether the module has other sources, which may need what this one defines, or define what it lacks.
     `known`: whether `text` was verified, or verified and printed by this LLVM, already.
     Raises SourceError for IR that does not read or is another target's, RefusedError, by name, for what cannot become units.
     """
@@ -34,4 +35,4 @@ def split(  # noqa: PLR0913 - one keyword for each thing that decides
         msg = f"form is apart or closed, not {form!r}"
         raise ValueError(msg)
     module = read(parse(text, source=source, known=known), source=source)
-    return Splitter(module, form=form, put=put).index(source=source, arch=target.name)
+    return Splitter(module, form=form, put=put, exports=exports).index(source=source, arch=target.name)

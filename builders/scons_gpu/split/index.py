@@ -13,9 +13,24 @@ from scons_gpu.errors import DamagedError
 from scons_gpu.split import INDEX_FORMAT
 from scons_gpu.store.lines import to_lines
 
-__all__ = ["FORMAT", "Export", "Index", "Kernel", "Shared", "State", "Table", "Unit", "from_text", "to_text"]
+__all__ = ["FORMAT", "RUNTIME", "Export", "Index", "Kernel", "Offer", "Shared", "State", "Table", "Type", "Unit", "from_text", "to_text"]
 
 FORMAT = INDEX_FORMAT
+
+RUNTIME = frozenset(("vprintf", "malloc", "free", "__assertfail", "__nvvm_reflect"))
+"""Functions the device itself brings."""
+
+
+@dataclass(frozen=True)
+class Type:
+    """What a name stands for, as its declaration or its definition says: sources that disagree must not be joined."""
+
+    text: str
+    """A function's type with what of its parameters both sides must agree on, or a variable's; empty where nobody asks."""
+    space: int | None = None
+    """A variable's address space; None for a function."""
+    bytes: int = 0
+    align: int = 1
 
 
 @dataclass(frozen=True)
@@ -60,9 +75,14 @@ class Unit:
     tables: tuple[str, ...] = ()
     """Symbols of the hoisted tables it sees as available_externally (image form), sorted."""
     needs: tuple[tuple[str, str], ...] = ()
-    """(undefined function, its caller), sorted: nobody in this source defines it and no device runtime does."""
+    """(undefined function, its caller), sorted: nobody in this source defines it and no device runtime does. Also what the source
+    defines and the text leaves out: what other sources could replace, or are to have in the same way."""
+    lacks: tuple[tuple[str, str], ...] = ()
+    """The same of what may stay undefined: it is `extern_weak`, and never called."""
     libdevice: bool = False
     """Whether it calls `__nv_…` functions."""
+    indirect: tuple[str, ...] = ()
+    """`calls` through memory, `takes` functions' addresses; told in a bundle of several sources."""
     shared: tuple[Shared, ...] = ()
     constant_bytes: int = 0
     """Bytes of constant memory that the unit itself defines (its copied tables in address space 4)."""
@@ -83,6 +103,7 @@ class State:
     weak: bool
     content: str
     """32 hex digits over the canonical definition: equal weak definitions of two sources are one."""
+    type: Type = Type("")
 
 
 @dataclass(frozen=True)
@@ -96,11 +117,37 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Offer:
+    """The text that joins who needs an export: its definition, with what it alone reaches. Other exports are left out of it."""
+
+    slice: str
+    bytes: int
+    type: Type
+    name: str = ""
+    """What the text calls it, where that is not its own name: a table is an object of its own, named by content."""
+    state: tuple[str, ...] = ()
+    """State that the text declares; in closed form also kernels that it names: a bundle's unit could share neither."""
+    tables: tuple[str, ...] = ()
+    needs: tuple[tuple[str, str], ...] = ()
+    lacks: tuple[tuple[str, str], ...] = ()
+    libdevice: bool = False
+    indirect: tuple[str, ...] = ()
+    shared: tuple[Shared, ...] = ()
+    dynamic_shared: bool = False
+    odr: bool = False
+    """Whether every source has it alike, by the rules of its language: `weak_odr`."""
+    refused: str = ""
+    """Why no other source can have it."""
+
+
+@dataclass(frozen=True)
 class Export:
-    """A device function that other sources could call."""
+    """A function that other sources could call, or memory of constant value that they could name."""
 
     symbol: str
     weak: bool
+    offer: Offer | None = None
+    """None for an inline function, which every source that calls it defines, and in a source that is its module's only one."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +167,13 @@ class Index:
     """Whether that text calls `__nv_…` functions."""
     state_needs: tuple[tuple[str, str], ...] = ()
     """(what nobody in this source defines, who names it), sorted, of all that the state's initial values lead to."""
+    state_lacks: tuple[tuple[str, str], ...] = ()
+    state_shared: tuple[str, ...] = ()
+    """Shared memory of functions that initial values lead to."""
     tables: tuple[Table, ...] = ()
     exports: tuple[Export, ...] = ()
+    declared: tuple[tuple[str, Type], ...] = ()
+    """What is needed or lacked, as this source declares it."""
     format: str = FORMAT
     notes: tuple[str, ...] = field(default=())
     """What LLVM said while parsing, to be shown again when the index is reused."""
@@ -150,27 +202,43 @@ def from_text(text: str, *, path: str = "index") -> Index:
 
 
 def _index(data: dict[str, Any]) -> Index:
-    units = tuple(
-        Unit(
-            **{
-                **unit,
-                "kernels": tuple(Kernel(**kernel) for kernel in unit["kernels"]),
-                "state": tuple(unit["state"]),
-                "tables": tuple(unit["tables"]),
-                "needs": tuple((name, caller) for name, caller in unit["needs"]),
-                "shared": tuple(Shared(**shared) for shared in unit["shared"]),
-            }
-        )
-        for unit in data["units"]
-    )
     return Index(
         **{
             **data,
-            "units": units,
-            "state": tuple(State(**state) for state in data["state"]),
-            "state_needs": tuple((name, user) for name, user in data["state_needs"]),
+            "units": tuple(map(_unit, data["units"])),
+            "state": tuple(State(**{**state, "type": Type(**state["type"])}) for state in data["state"]),
+            "state_needs": _pairs(data["state_needs"]),
+            "state_lacks": _pairs(data["state_lacks"]),
+            "state_shared": tuple(data["state_shared"]),
             "tables": tuple(Table(**table) for table in data["tables"]),
-            "exports": tuple(Export(**export) for export in data["exports"]),
+            "exports": tuple(map(_export, data["exports"])),
+            "declared": tuple((symbol, Type(**kind)) for symbol, kind in data["declared"]),
             "notes": tuple(data["notes"]),
         }
     )
+
+
+def _unit(data: dict[str, Any]) -> Unit:
+    return Unit(**{**_common(data), "kernels": tuple(Kernel(**kernel) for kernel in data["kernels"])})
+
+
+def _export(data: dict[str, Any]) -> Export:
+    offer = data["offer"]
+    return Export(**{**data, "offer": Offer(**{**_common(offer), "type": Type(**offer["type"])}) if offer else None})
+
+
+def _common(data: dict[str, Any]) -> dict[str, Any]:
+    """What a unit and an offer have alike."""
+    return {
+        **data,
+        "state": tuple(data["state"]),
+        "tables": tuple(data["tables"]),
+        "needs": _pairs(data["needs"]),
+        "lacks": _pairs(data["lacks"]),
+        "indirect": tuple(data["indirect"]),
+        "shared": tuple(Shared(**shared) for shared in data["shared"]),
+    }
+
+
+def _pairs(data: list[list[str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, user) for name, user in data)

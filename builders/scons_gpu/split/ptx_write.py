@@ -115,9 +115,9 @@ class Writer:
         return self._module.files[number]
 
     def _variables(self, members: Sequence[str]) -> list[str]:
-        """Those a variable's value names before it, shared ones of a function in the source's order: assemblers lay them out so."""
+        """Those of a function in the source's order: assemblers lay them out so, and code follows. What a value names comes before it."""
         found = [name for name in members if name in self._module.variables]
-        waiting = {name for name in found if self._module.variables[name].space == "shared"}
+        waiting = set(found)
         place = {name: index for index, name in enumerate(found)}
         for user in members if len(waiting) > 1 else ():
             own = [name for name in self._graph.names.get(user, ()) if name in waiting]

@@ -120,11 +120,18 @@ def _leads(place: Place) -> bool:
     return place.given or bool(_first(place.bins, "ptxas"))
 
 
+def _is_toolkit(place: Place) -> bool:
+    """Whether it holds anything of CUDA's. A ptxas that cannot be run is a mistake, not one that is missing."""
+    if any((folder / "ptxas").is_file() for folder in place.bins):
+        return bool(_first(place.bins, "ptxas"))
+    return any(_first(place.bins, name) for name in _SET) or has_any(place)
+
+
 def _anchor(search: _Search) -> Place | None:
     """The place that the set of tools comes from: the user's own, the first with an assembler, the first that can at least pack."""
     anchors = [place for place in search.places if place.given or _first(place.bins, "ptxas")]
     for place in search.places:
-        if place.given and not any(_first(place.bins, name) for name in _SET) and not has_any(place):
+        if place.given and not _is_toolkit(place):
             raise _wrong_cuda_path(place)
     for place in search.places:
         there = bool(_first(place.bins, "ptxas"))

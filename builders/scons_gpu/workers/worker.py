@@ -61,10 +61,33 @@ def source(*, path: str, arch: str, output: str, name: str = "", assembler: tupl
     return {"said": said}
 
 
-def split(  # noqa: PLR0913 - one keyword per field of the message
-    *, path: str, source: str, arch: str, form: str, roots: Sequence[str], output: str, known: Known = "", lines: bool = False
+def nvrtc(  # noqa: PLR0913 - one keyword per field of the message
+    *, library: str, source: str, arch: str, options: Mapping[str, Any], output: str, top: str, tolerant: bool = False
 ) -> dict[str, Any]:
-    """Splits IR: slices go to the store, the index to `output`, with what LLVM said. `known`: see `split.parse`.
+    """Compiles CUDA C++ with NVRTC, and says what it read."""
+    from scons_gpu.source.nvrtc import compile_cuda  # noqa: PLC0415 - each operation loads its own room
+    from scons_gpu.source.options import ClangOptions  # noqa: PLC0415 - the same
+
+    told: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    made = compile_cuda(
+        library, source, target=_target(arch), options=ClangOptions(**told), output=Path(output), top=top, tolerant=tolerant
+    )
+    return {"dependencies": made.dependencies, "missing": made.missing, "failed": made.failed, "said": made.output}
+
+
+def split(  # noqa: PLR0913 - one keyword per field of the message
+    *,
+    path: str,
+    source: str,
+    arch: str,
+    form: str,
+    roots: Sequence[str],
+    output: str,
+    known: Known = "",
+    lines: bool = False,
+    exports: bool = False,
+) -> dict[str, Any]:
+    """Splits IR: slices go to the store, the index to `output`, with what LLVM said. `known`, `exports`: see `split`.
 
     PTX is told by the suffix of `path`; `lines` keeps its line information.
     """
@@ -86,7 +109,7 @@ def split(  # noqa: PLR0913 - one keyword per field of the message
 
         index = split_ptx(text, source=source, target=_target(arch), form=form, put=put, lines=lines)
     else:
-        index = split_ir(text, source=source, target=_target(arch), form=form, put=put, known=known)
+        index = split_ir(text, source=source, target=_target(arch), form=form, put=put, known=known, exports=exports)
     said = condense(_captured())
     if said:
         index = dataclasses.replace(index, notes=(*index.notes, said))
@@ -102,6 +125,7 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
     libdevice: str = "",
     searched: str = "",
     renames: Sequence[tuple[str, str]] = (),
+    joins: Sequence[Mapping[str, Any]] = (),
     slice: str = "",  # noqa: A002 - the contract's word
     roots: Sequence[str] = (),
     path: str = "",
@@ -111,13 +135,15 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
     seconds: float | None = None,
     as_ir: bool = False,
 ) -> dict[str, Any]:
-    """Lowers one slice; one that is PTX already is only renamed. It comes by name (`slice`, from the store at `roots`) or is a `file`.
+    """Lowers one slice; one that is PTX already is only renamed.
 
+    It comes by name (`slice`, from the store at `roots`) or is a `file`; what `joins` it comes by name.
     `nvvm` is libNVVM's path, for options that lower by it. PTX and record go to the store's `path`, under `key`; or the PTX alone to
     `output`; with neither it is in the answer as `ptx`. `as_ir`: the optimised IR takes the PTX's place.
     After `seconds` of CPU time the system ends this process.
     """
     from scons_gpu.lower import llvm  # noqa: PLC0415 - each operation loads its own room
+    from scons_gpu.lower.joining import Group  # noqa: PLC0415 - the same
     from scons_gpu.split import ptx_slice  # noqa: PLC0415 - the same
 
     wanted = LowerOptions(**options)
@@ -126,6 +152,17 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
         _expected.add(llvm.STRIPPED)
     store = _store(tuple(roots)) if roots else None
     text = _text(file) if file or store is None else _slice(store, slice)
+    groups = [
+        Group(
+            texts=tuple(_slice(store, name) if store else _text(name) for name in each["slices"]),
+            renames=dict(each["renames"]),
+            own=each["own"],
+            dropped=tuple(each["dropped"]),
+            shows=tuple(each["shows"]),
+            source=each["source"],
+        )
+        for each in joins
+    ]
     if ptx_slice.is_ptx(text):
         ptx = ptx_slice.renamed(text, dict(renames))
     else:
@@ -136,6 +173,7 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
             nvvm=nvvm,
             libdevice=libdevice,
             renames=dict(renames),
+            joins=groups,
             searched=searched,
             cache=str(store.root / "tools") if store else "",
             **({"as_ir": True} if as_ir else {}),
@@ -251,6 +289,7 @@ def _assemble_options(told: Mapping[str, Any]) -> AssembleOptions:
 
 _OPERATIONS: dict[str, Callable[..., dict[str, Any]]] = {
     "source": source,
+    "nvrtc": nvrtc,
     "split": split,
     "lower": lower,
     "assemble": assemble,
