@@ -165,6 +165,18 @@ env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[image, apart, t
         assert kernel["module"] != "apart" or kernel["kind"] in {"identical", "constant placement"}, kernel
 
 
+@pytest.mark.parametrize("by", ["llvm", "nvvm"])
+def test_g6_without_optimisation_too(project: Project, by: str) -> None:
+    """There LLVM prints what a unit only sees as a weak definition as well."""
+    modules = 'env.GpuProgram("build/net", env.GpuModule("net", ["k.cu"], GPU_ARCHS="sm_100 compute_100"))\n'
+    project.write("SConstruct", BLACKWELL + CUDA + modules)
+    project.write("k.cu", STATE)
+    project.build("GPU_OPT=0", f"GPU_LOWER={by}")
+    names = [re.sub(r"\$[0-9a-f]{16}$", "", name) for name in project.variables("net", "sm_100")]
+    assert names == ["_ZL4memo", "__table", "counter", "scale"]
+    assert not any(re.search(r"^\.weak \.(?:global|const)", text, re.MULTILINE) for text in texts(project, by))
+
+
 TABLES = """\
 static __device__ const int big[10000] = {1, 2, 3};
 static __constant__ int other[10000] = {4, 5, 6};

@@ -11,7 +11,7 @@ import pytest
 
 from scons_gpu.errors import MissingSymbolError, SourceError, ToolError, ToolMissingError, UsageError
 from scons_gpu.lower.libnvvm import LAYOUT, facts, load
-from scons_gpu.lower.nvvm import arguments, declared, lower
+from scons_gpu.lower.nvvm import arguments, lower
 from scons_gpu.lower.options import LowerOptions
 from scons_gpu.toolchain.arch import Target, parse
 from scons_gpu.toolchain.tables import PTX_OF_CUDA
@@ -250,30 +250,6 @@ def test_a_state_object_defines(tmp_path: Path) -> None:
     found = re.findall(r"^(\.(?:visible|weak)) \.\w+ .*?(\w+)(?:\[\d+\])?(?: =.*)?;$", text, re.MULTILINE)
     assert found == [(".visible", "counter"), (".weak", "twice"), (".visible", "scale"), (".visible", "where")]
     assembles(text, tmp_path)
-
-
-WEAK = ".weak .const .align 4 .b8 t[4] = {1, 2, 3, 4};\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "seen", "expected"),
-    [
-        (WEAK + "mov.b64 %rd1, t;\n", {"t"}, ".extern .const .align 4 .b8 t[4];\nmov.b64 %rd1, t;\n"),
-        (WEAK + "mov.b64 %rd1, tt;\n", {"t"}, "mov.b64 %rd1, tt;\n"),
-        (WEAK, set(), WEAK),
-        (WEAK + "mov.b64 %rd1, t;\n", {"u"}, WEAK + "mov.b64 %rd1, t;\n"),
-        (".weak .global .align 8 .u64 w = generic(t);\nld [w];\n", {"w"}, ".extern .global .align 8 .u64 w;\nld [w];\n"),
-        (
-            ".weak .global .attribute(.managed) .align 4 .u32 m;\nld [m];\n",
-            {"m"},
-            ".extern .global .attribute(.managed) .align 4 .u32 m;\nld [m];\n",
-        ),
-        (".weak .func f()\n{\nret;\n}\n", {"f"}, ".weak .func f()\n{\nret;\n}\n"),
-        (".weak .global .align 4 .u32 $m$1;\nld [$m$1];\n", {"$m$1"}, ".extern .global .align 4 .u32 $m$1;\nld [$m$1];\n"),
-    ],
-)
-def test_weak_definitions_become_declarations(text: str, seen: set[str], expected: str) -> None:
-    assert declared(text, seen) == expected
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,7 @@ class Reference:
             ftz=options.ftz,
             fast_math=options.fast_math,
             keep_debug=options.debug or options.lineinfo,
+            debug=options.debug,
             libdevice=self.tools.libdevice,
             kernels=self.kernels,
             visible=self.visible,

@@ -51,6 +51,8 @@ class Request:
     fast_math: bool = False
     keep_debug: bool = False
     """Whether debug information goes into the PTX."""
+    debug: bool = False
+    """Whether that is for debugging, not for lines alone; libNVVM wants to know."""
     libdevice: str = ""
     """Path of libdevice's bitcode, linked in whole; empty leaves its functions undefined."""
     kernels: tuple[str, ...] = ()

@@ -38,6 +38,7 @@ def by_nvvm(text: str, request: Request) -> str:
     exact = 0 if request.fast_math else 1
     arch = request.cpu.removeprefix("sm_")
     options = [f"-arch=compute_{arch}", f"-opt={request.opt}", f"-ftz={int(flush)}", f"-prec-div={exact}", f"-prec-sqrt={exact}", "-fma=1"]
+    options += ["-g"] if request.debug else ["-generate-line-info"] if request.keep_debug else []
     program = nvvm.create_program()
     try:
         nvvm.add_module_to_program(program, data, len(data), "module")

@@ -14,7 +14,8 @@ The recipe, which `scons-gpu compare` repeats in code of its own for the undivid
    reloc "default", code model "default"
 6. new pass manager, per-module default pipeline at the level (0: LLVM's O0 pipeline), tuning as clang sets it: loop vectorisation, SLP
    vectorisation, loop unrolling and interleaving on from level 2 and off below; the inliner's threshold is left to the level
-7. emit assembly, as printed, but for the numbers of call sequences: LLVM counts those through all that the process ever lowered
+7. emit assembly, as printed, but for the numbers of call sequences, which LLVM counts through all that the process ever lowered, and for
+   what the unit only sees, which level 0 prints as a definition (`lower.declared`)
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import binding
 
 from scons_gpu.errors import LLVM_ERRORS, ToolError, llvm_words
+from scons_gpu.lower.declared import declared, seen
 from scons_gpu.lower.linked import TRIPLE, linked
 
 if TYPE_CHECKING:
@@ -84,8 +86,9 @@ def lower(  # noqa: PLR0913 - one keyword per input
         searched=searched,
         cache=cache,
     ) as module:
+        names = seen(module)
         _optimise(module, machine, options.opt)
-        return Ptx(str(module) if as_ir else _emit(module, machine))
+        return Ptx(str(module) if as_ir else declared(_emit(module, machine), names))
 
 
 @lru_cache(maxsize=1)

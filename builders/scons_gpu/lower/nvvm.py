@@ -6,8 +6,8 @@ The recipe, which `scons-gpu compare` repeats in code of its own for the undivid
 2. `!nvvmir.version` is added as the library tells it, and the module is handed over as bitcode
 3. options: -arch=compute_<cpu>, -opt, -ftz, -prec-div and -prec-sqrt (0 with fast_math), -fma=1; -g or -generate-line-info. libNVVM takes
    flushing from its option alone: where the IR asks for it, the option says so
-4. a variable that the unit only sees (`available_externally`) is printed as a weak definition: it becomes a declaration, or goes where
-   nothing names it any more
+4. a variable that the unit only sees (`available_externally`) is printed as a weak definition, and becomes a declaration
+   (`lower.declared`)
 
 Call sequences need no new numbers as LLVM's do: libNVVM counts them for each program.
 """
@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import SourceError, UsageError
+from scons_gpu.lower.declared import declared, seen
 from scons_gpu.lower.flush import wanted
 from scons_gpu.lower.libnvvm import LAYOUT, load
 from scons_gpu.lower.linked import linked
@@ -26,17 +27,14 @@ from scons_gpu.lower.llvm import Ptx
 from scons_gpu.lower.options import INSTEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from scons_gpu.lower.joining import Group
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.toolchain.arch import Target
 
-__all__ = ["arguments", "declared", "lower"]
+__all__ = ["arguments", "lower"]
 
-_DEFINITION = re.compile(
-    r"^\.(?:weak|visible|common) (?P<what>\.(?:global|const)\b[^;={]*?(?P<name>[\w$]+)(?:\[\d+\])?)(?: = [^;]*)?;\n", re.MULTILINE
-)
 _VERSION = re.compile(r"^\.version .*$", re.MULTILINE)
 _OWN_VERSION = re.compile(r"^!nvvmir\.version = .*\n?", re.MULTILINE)  # of whatever made the IR, long ago
 
@@ -76,11 +74,11 @@ def lower(  # noqa: PLR0913 - one keyword per input
         searched=searched,
         cache=cache,
     ) as module:
-        seen = {variable.name for variable in module.global_variables if variable.linkage.name == "available_externally"}
+        names = seen(module)
         data = module.as_bitcode()
     made = nvvm.compile(data, name="unit", options=flags)
     _check_version(made.text, options)
-    return Ptx(text=declared(made.text, seen), output=made.log)
+    return Ptx(text=declared(made.text, names), output=made.log)
 
 
 def arguments(target: Target, options: LowerOptions, *, flush: bool) -> tuple[str, ...]:
@@ -107,20 +105,3 @@ def _flush(texts: Sequence[str], options: LowerOptions) -> bool:
         msg = "some of its functions flush denormals and others do not, and libNVVM does one of the two for a whole unit"
         raise SourceError(msg, hint=f"{INSTEAD}; or set GPU_FTZ alike for the sources that it is made of")
     return asked
-
-
-def declared(text: str, seen: Collection[str]) -> str:
-    """PTX in which the variables `seen`, which others define, are declared at most."""
-
-    def declaration(match: re.Match[str]) -> str:
-        if match["name"] not in seen:
-            return match[0]
-        return f".extern {match['what']};\n" if _is_used(text, match["name"]) else ""
-
-    return _DEFINITION.sub(declaration, text) if seen else text
-
-
-def _is_used(text: str, name: str) -> bool:
-    """Whether the name stands anywhere but in its definition. It goes by the name's own letters first, which is what `re` is quick at."""
-    places = re.finditer(rf"{re.escape(name)}(?![\w$])", text)
-    return sum(not re.match(r"[\w$]", text[place.start() - 1]) for place in places) > 1
