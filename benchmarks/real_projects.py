@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Builds each .cu file below a folder as a module of its own, as image and as bundle, and compares both with the undivided build.
+"""Builds each .cu file below a folder as a module of its own, in every mode of modes.py, and compares some with the undivided build.
 
     real_projects.py FOLDER --work DIR [--list FILE] [--limit N] [--seconds S] [--batch N] [--jobs N] [--arch sm_90] [--json FILE]
+                     [--mode M]... [--compare M]...
 
 HeCBench, for example: git archive HEAD src | tar x -C /tmp/hecbench, then FOLDER is /tmp/hecbench/src. A file that fails is a row with its
 message. What was done is kept in DIR/rows and not done again, so that a run can be stopped at any time; a table is printed at the end.
-The bundle's module takes the IR that the front end wrote for the image's: the front end runs once a file.
+Every mode but the image takes the IR that the front end wrote for the image's: the front end runs once a file, and equal units are
+lowered once.
 """
 
 from __future__ import annotations
@@ -29,12 +31,15 @@ HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parent / "builders"
 sys.path.insert(0, str(PACKAGE))
 
+import modes  # noqa: E402 - it needs the package
+
 from scons_gpu.errors import GpuError  # noqa: E402 - the tree's own package, whatever else is installed
 from scons_gpu.inspect import compare  # noqa: E402 - behind the path that finds it
 from scons_gpu.inspect.reference import Reference, Tools  # noqa: E402 - behind the path that finds it
+from scons_gpu.store import log  # noqa: E402 - behind the path that finds it
 from scons_gpu.toolchain.tools import Toolchain, discover  # noqa: E402 - behind the path that finds it
 
-LINKS = ("image", "bundle")
+COMPARED = ("image", "bundle", "whole")
 KERNEL = re.compile(r"\b__global__\b")
 
 SCONSTRUCT = """\
@@ -44,9 +49,10 @@ import scons_gpu
 env = Environment(tools=["gpu"], toolpath=[scons_gpu.TOOLPATH], GPU_ARCHS=[{arch!r}], GPU_STORE={store!r})
 env["GPU_CLANGFLAGS"] = {flags!r}
 for name, source, folders in {files!r}:
-    env.GpuProgram(name + "/image", env.GpuModule(name, [source], GPU_LINK="image", CPPPATH=folders))
-    written = f"{{name}}/image/{{name}}/{{source.rpartition('/')[2]}}.{arch}.ll"
-    env.GpuProgram(name + "/bundle", env.GpuModule(name, [written], GPU_LINK="bundle"))
+    env.GpuProgram(name + "/image", env.GpuModule(name + "_image", [source], CPPPATH=folders))
+    written = f"{{name}}/image/{{name}}_image/{{source.rpartition('/')[2]}}.{arch}.ll"
+    for mode, overrides in {modes!r}.items():
+        env.GpuProgram(f"{{name}}/{{mode}}", env.GpuModule(f"{{name}}_{{mode}}", [written], **overrides))
 """
 
 
@@ -95,10 +101,16 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=10, help="files to one SConstruct")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--mode", action="append", choices=modes.MODES, help="one mode besides image; else all")
+    parser.add_argument("--compare", action="append", choices=COMPARED, help="one mode that is compared; else all that can be")
+    parser.add_argument("--uncompared", action="store_true", help="compare nothing")
     parser.add_argument("--flag", action="append", default=[], help="one of GPU_CLANGFLAGS")
     parser.add_argument("--json", type=Path, default=None, help="the whole report")
     arguments = parser.parse_args()
     arguments.folder, arguments.work = arguments.folder.resolve(), arguments.work.resolve()
+    arguments.modes = {"image": {}, **{mode: modes.MODES[mode] for mode in arguments.mode or modes.MODES}}
+    wanted = [] if arguments.uncompared else arguments.compare or COMPARED
+    arguments.compared = [mode for mode in arguments.modes if mode in wanted]
     return arguments
 
 
@@ -119,8 +131,9 @@ def _batch(works: list[Work], tools: Tools, arguments: argparse.Namespace, *, po
     folder = arguments.work / "batches" / works[0].name
     folder.mkdir(parents=True, exist_ok=True)
     files = [(work.name, str(work.source), _folders(work.source)) for work in works]
+    further = {mode: overrides for mode, overrides in arguments.modes.items() if mode != "image"}
     text = SCONSTRUCT.format(
-        package=str(PACKAGE), arch=arguments.arch, store=str(arguments.work / "store"), flags=arguments.flag, files=files
+        package=str(PACKAGE), arch=arguments.arch, store=str(arguments.work / "store"), flags=arguments.flag, files=files, modes=further
     )
     (folder / "SConstruct").write_text(text)
     begun = time.monotonic()
@@ -131,7 +144,7 @@ def _batch(works: list[Work], tools: Tools, arguments: argparse.Namespace, *, po
         try:
             made = {"build_seconds": seconds, **_row(work, folder, said, tools, arguments)}
         except Exception:  # noqa: BLE001 - a fault of ours is a row like any other
-            made = {"build_seconds": seconds, "source": work.shown, "failed": traceback.format_exc(limit=-3), **dict.fromkeys(LINKS)}
+            made = {"build_seconds": seconds, "source": work.shown, "failed": traceback.format_exc(limit=-3), "modes": {}}
         (arguments.work / "rows" / f"{work.name}.json").write_text(json.dumps(made, indent=1))
         print(_line(made), flush=True)
 
@@ -160,15 +173,22 @@ def _build(folder: Path, arguments: argparse.Namespace) -> str:
 
 def _row(work: Work, folder: Path, said: str, tools: Tools, arguments: argparse.Namespace) -> dict[str, Any]:
     """One file: counted, compared."""
-    row: dict[str, Any] = {"source": work.shown}
+    row: dict[str, Any] = {"source": work.shown, "modes": {}}
     messages = _messages(work, said)
+    done = list(log.read(arguments.work / "store" / "log.jsonl"))
     references: dict[object, Reference] = {}
-    for link in LINKS:
-        manifest = folder / work.name / f"{link}.json"
-        row[link] = _compared(manifest, work.name, tools, references, arguments) if manifest.exists() else None
-    if any(row[link] is None for link in LINKS):
-        row["failed"] = messages[0] if messages else "error: no manifest, and no message"
-        row["messages"] = messages
+    for mode in arguments.modes:
+        module, manifest = f"{work.name}_{mode}", folder / work.name / f"{mode}.json"
+        if not manifest.exists():
+            own = [text for text in messages if module in text]
+            row["modes"][mode] = {"failed": (own or messages or ["error: no manifest, and no message"])[0]}
+            row.setdefault("failed", row["modes"][mode]["failed"])
+            continue
+        found = _counts(manifest.with_suffix("") / module / f"{arguments.arch}.plan.json")
+        found |= {"held": modes.held(manifest, module, arguments.arch), "cpu": modes.cpu(done, module)}
+        if found["kernels"] and mode in arguments.compared:
+            found |= _compared(manifest, tools, references)
+        row["modes"][mode] = found
     return row
 
 
@@ -179,24 +199,26 @@ def _messages(work: Work, said: str) -> list[str]:
     return [text for text in found if any(name in text for name in names) or "Traceback" in text]
 
 
-def _compared(
-    manifest: Path, module: str, tools: Tools, references: dict[object, Reference], arguments: argparse.Namespace
-) -> dict[str, Any]:
-    """Counts of one build and its classes."""
-    found = _counts(manifest.with_suffix("") / module / f"{arguments.arch}.plan.json")
-    if not found["kernels"]:
-        return found
+def _compared(manifest: Path, tools: Tools, references: dict[object, Reference]) -> dict[str, Any]:
+    """The classes of one build."""
     begun = time.monotonic()
     try:
         report = compare.compare(manifest, tools=tools, references=references).to_json()
     except GpuError as error:
-        found["compare_failed"] = str(error)
-        return found
-    found["compare_seconds"] = round(time.monotonic() - begun, 2)
-    found["classes"] = report["counts"]
-    found["causes"] = dict(Counter(f"{one['kind']}: {_cause(one['cause'])}" for one in report["kernels"] if one["cause"]))
-    found["different"] = [one for one in report["kernels"] if one["kind"] == "different"]
-    return found
+        return {"compare_failed": str(error)}
+    causes = Counter(f"{one['kind']}: {_cause(one['cause'])}" for one in report["kernels"] if one["cause"])
+    return {
+        "compare_seconds": round(time.monotonic() - begun, 2),
+        "classes": report["counts"],
+        "causes": dict(causes),
+        "different": [one for one in report["kernels"] if one["kind"] == "different"],
+        "undivided": _figures([one["undivided"] for one in report["kernels"]]),
+        "built": _figures([one["built"] for one in report["kernels"]]),
+    }
+
+
+def _figures(found: list[dict[str, int] | None]) -> dict[str, int]:
+    return {name: sum(one[name] for one in found if one) for name in ("registers", "instructions")}
 
 
 def _counts(plan: Path) -> dict[str, Any]:
@@ -222,14 +244,12 @@ def _cause(text: str) -> str:
 
 
 def _line(row: dict[str, Any]) -> str:
-    if "failed" in row:
-        return f"{row['source']}: {_kind(row['failed'])}"
     parts = []
-    for link in LINKS:
-        found = row[link] or {}
+    for mode, found in row["modes"].items():
         classes = ", ".join(f"{count} {name}" for name, count in found.get("classes", {}).items() if count)
-        parts.append(f"{link}: {found.get('units', 0)} units, {classes or found.get('compare_failed', 'no kernels')}")
-    return f"{row['source']}: " + "; ".join(parts)
+        told = _kind(found["failed"]) if "failed" in found else f"{len(found['held'])} kernels, {found['cpu']:.1f} s"
+        parts.append(f"{mode}: {told}" + (f", {classes}" if classes else ""))
+    return f"{row['source']}: " + ("; ".join(parts) or row["failed"])
 
 
 def _tools(found: Toolchain) -> dict[str, str]:
@@ -242,18 +262,22 @@ def _totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
     failed = Counter(_kind(row["failed"]) for row in rows if "failed" in row)
     totals: dict[str, Any] = {"files": len(rows), "built": sum("failed" not in row for row in rows), "failures": dict(failed.most_common())}
     totals["build_seconds"] = round(sum(row["build_seconds"] for row in rows), 1)
-    for link in LINKS:
-        found = [row[link] for row in rows if row.get(link)]
-        total: dict[str, Any] = {name: sum(one[name] for one in found) for name in ("kernels", "units", "joined_kernels", "twins")}
-        for name in ("joined", "classes", "causes"):
-            total[name] = dict(sum((Counter(one.get(name, {})) for one in found), Counter()))
-        total["largest"] = max((one["largest"] for one in found), default=0)
-        total["files"] = sum(one["kernels"] > 0 for one in found)
-        total["shared"] = total["units"] - len({digest for one in found for digest in one["digests"]})
-        total["uncompared"] = sum("compare_failed" in one for one in found)
-        total["compare_seconds"] = round(sum(one.get("compare_seconds", 0.0) for one in found), 1)
-        totals[link] = total
+    totals["modes"] = {mode: _total(rows, mode) for mode in modes.MODES if any(mode in row["modes"] for row in rows)}
     return totals
+
+
+def _total(rows: list[dict[str, Any]], mode: str) -> dict[str, Any]:
+    found = [one for row in rows if "failed" not in (one := row["modes"].get(mode, {"failed": ""}))]
+    total: dict[str, Any] = {name: sum(one[name] for one in found) for name in ("units", "joined_kernels", "twins")}
+    total |= modes.add(rows, mode)
+    for name in ("joined", "classes", "causes", "undivided", "built"):
+        total[name] = dict(sum((Counter(one.get(name, {})) for one in found), Counter()))
+    total["largest"] = max((one["largest"] for one in found), default=0)
+    total["shared"] = total["units"] - len({digest for one in found for digest in one["digests"]})
+    total["compared"] = sum(sum(one.get("classes", {}).values()) for one in found)
+    total["uncompared"] = sum("compare_failed" in one for one in found)
+    total["compare_seconds"] = round(sum(one.get("compare_seconds", 0.0) for one in found), 1)
+    return total
 
 
 def _kind(message: str) -> str:
@@ -263,24 +287,31 @@ def _kind(message: str) -> str:
     return (inner or re.sub(r"^error: .*?\(sm_\w+\): ", "", lines[0]))[:90]
 
 
+COUNTS = (
+    *("files", "refused", "kernels", "units", "joined_kernels", "shared", "twins", "largest", "cpu"),
+    *("registers", "more registers", "fewer registers", "stack_bytes", "shared_bytes", "code_bytes"),
+    *("compared", "uncompared", "compare_seconds"),
+)
+
+
 def _table(report: dict[str, Any]) -> str:
     totals = report["totals"]
+    built = totals["modes"]
     lines = [
         " ".join(f"{name} {version}" for name, version in report["tools"].items()) + f" · {report['arch']}",
-        f"files {totals['files']}, built {totals['built']}, {totals['build_seconds']} s",
-        f"{'':60}{'image':>10}{'bundle':>10}",
+        f"files {totals['files']}, built in every mode {totals['built']}, {totals['build_seconds']} s",
+        _cells("", list(built)),
     ]
-    counts = ("files", "kernels", "units", "joined_kernels", "shared", "twins", "largest", "uncompared", "compare_seconds")
-    lines += [_cells(name.replace("_", " "), [totals[link][name] for link in LINKS]) for name in counts]
-    for group in ("joined", "classes", "causes"):
-        names = compare.CLASSES if group == "classes" else sorted({name for link in LINKS for name in totals[link][group]})
-        lines += [_cells(f"  {name}", [totals[link][group].get(name, 0) for link in LINKS]) for name in names]
+    lines += [_cells(name.replace("_", " "), [round(total.get(name, 0), 1) for total in built.values()]) for name in COUNTS]
+    for group in ("joined", "classes", "causes", "undivided", "built"):
+        names = compare.CLASSES if group == "classes" else sorted({name for total in built.values() for name in total[group]})
+        lines += [_cells(f"  {group} {name}", [total[group].get(name, 0) for total in built.values()]) for name in names]
     lines += [f"  {count} x {kind}" for kind, count in totals["failures"].items()]
     return "\n".join(lines)
 
 
 def _cells(name: str, values: list[Any]) -> str:
-    return f"{name[:60]:60}" + "".join(f"{value:>10}" for value in values)
+    return f"{name[:60]:60}" + "".join(f"{value:>14}" for value in values)
 
 
 if __name__ == "__main__":

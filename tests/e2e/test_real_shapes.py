@@ -1,13 +1,14 @@
-"""Twenty sources in the shapes that real CUDA projects have: built in one program, as images and as bundles, and held against the undivided build.
+"""Twenty sources in the shapes that real CUDA projects have: built in every mode in one run of SCons, and held against the undivided build.
 
 docs/real-projects.md tells where each was met. Kernels that may be "different" are listed with the reason; all others may not.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from project import Project
@@ -22,16 +23,29 @@ if TYPE_CHECKING:
 
 SHAPES = Path(__file__).parent / "real_shapes"
 LINKS = ("image", "bundle")
+FURTHER = {
+    "whole": {"GPU_LINK": "whole"},
+    "nvjitlink": {"GPU_PROVIDER": "nvjitlink"},
+    "deferred": {"GPU_PROVIDER": "nvjitlink", "GPU_DEFER": "always"},
+    "none": {"GPU_PROVIDER": "none"},
+}
+"""Modes besides, each with what is set for its modules."""
 
-SCONSTRUCT = """
+SCONSTRUCT = f"""
+further = {FURTHER!r}
+"""
+SCONSTRUCT += """
 from pathlib import Path
 groups = {path.name: sorted(map(str, [*path.glob("*.cu"), *path.glob("*.ll")])) for path in sorted(Path("shapes").iterdir())}
 images = [env.GpuModule(name, sources) for name, sources in groups.items()]
-# The front end runs once: the bundles' modules take the IR that it wrote for the images'.
+# The front end runs once: all other modules take the IR that it wrote for the images'.
 written = {name: [f"image/{name}/{Path(source).name}.sm_90.ll" for source in sources] for name, sources in groups.items()}
 bundles = [env.GpuModule(name, sources, GPU_LINK="bundle") for name, sources in written.items()]
 env.GpuProgram("image", env.GpuModule("shapes", [], submodules=images))
 env.GpuProgram("bundle", env.GpuModule("shapes", [], submodules=bundles))
+for mode, overrides in further.items():
+    built = [env.GpuModule(name, sources, **overrides) for name, sources in written.items()]
+    env.GpuProgram(mode, env.GpuModule("shapes", [], submodules=built))
 """
 
 KERNELS = {"flow": 21, "language": 16, "math": 16, "memory": 20}
@@ -73,7 +87,7 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Project:
 @pytest.fixture(scope="module")
 def reports(shapes: Project, toolchain: Toolchain) -> dict[str, Report]:
     known: dict[object, Reference] = {}
-    return {link: compare(shapes.path(f"{link}.json"), tools=Tools.of(toolchain), references=known) for link in LINKS}
+    return {link: compare(shapes.path(f"{link}.json"), tools=Tools.of(toolchain), references=known) for link in (*LINKS, "whole")}
 
 
 def units(project: Project, link: str, group: str) -> Iterator[tuple[str, list[str]]]:
@@ -114,3 +128,55 @@ def test_images_and_bundles_share_what_they_can(shapes: Project) -> None:
     made = {name: sum(len(list(units(shapes, name, group))) for group in KERNELS) for name in LINKS}
     assert made == {"image": 73, "bundle": 68}
     assert len([record for record in lowered if record["result"] == "built"]) < 73 + 20
+
+
+def entries(project: Project, mode: str, group: str) -> list[str]:
+    """The kernels that the mode's image, or the PTX in place of one, really holds."""
+    if mode != "none":
+        return project.kernels(group, stem=mode)
+    return sorted(re.findall(r"^\s*\.(?:visible|weak) \.entry (\w+)", project.read(f"{mode}/{group}/sm_90.ptx"), re.MULTILINE))
+
+
+@pytest.mark.parametrize("group", sorted(KERNELS))
+@pytest.mark.parametrize("mode", FURTHER)
+def test_every_mode_holds_every_kernel(shapes: Project, mode: str, group: str) -> None:
+    found = entries(shapes, mode, group)
+    assert len(found) == KERNELS[group]
+    assert found == entries(shapes, "image", group)
+
+
+def test_whole_modules_have_the_undivided_code(reports: dict[str, Report]) -> None:
+    counts = reports["whole"].counts()
+    assert counts == {**dict.fromkeys(counts, 0), "identical": 72, "private state made visible": 1}
+
+
+def figures(project: Project, mode: str) -> dict[str, tuple[int, int, int]]:
+    """Registers, stack and static shared memory of each kernel, as the manifest tells them."""
+    modules = project.manifest(mode)["modules"]
+    return {
+        symbol: tuple(kernel["archs"]["sm_90"][name] for name in ("registers", "stack_bytes", "shared_bytes"))
+        for group in KERNELS
+        for symbol, kernel in modules[group]["kernels"].items()
+    }
+
+
+@pytest.mark.parametrize("mode", ["nvjitlink", "deferred"])
+def test_what_nvjitlink_makes_takes_what_the_image_of_ptxas_takes(shapes: Project, mode: str) -> None:
+    assert figures(shapes, mode) == figures(shapes, "image")
+
+
+def test_further_modes_lower_no_unit_again(shapes: Project) -> None:
+    """Whatever assembles, a unit of an image has one PTX."""
+    for group in KERNELS:
+        digests = {mode: [part["digest"] for part in shapes.plan(group, stem=mode)["parts"]] for mode in ("image", *FURTHER)}
+        assert all(found == digests["image"] for found in digests.values())
+
+
+def test_without_an_assembler_the_driver_gets_the_module_in_one_piece(shapes: Project) -> None:
+    assert all(build["object"] is None and build["registers"] is None for build in _builds(shapes, "none"))
+    assert not list(shapes.path("none").rglob("*.cubin"))
+
+
+def _builds(project: Project, mode: str) -> list[dict[str, Any]]:
+    modules = project.manifest(mode)["modules"]
+    return [kernel["archs"]["sm_90"] for group in KERNELS for kernel in modules[group]["kernels"].values()]
