@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 FORMS = """
 image = env.GpuModule("image", {0})
 apart = env.GpuModule("bundle", {0}, GPU_LINK="bundle")
+whole = env.GpuModule("whole", {0}, GPU_LINK="whole")
 text = env.GpuModule("text", {0}, GPU_ARCHS="compute_90")
-env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[image, apart, text]))
+env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[image, apart, whole, text]))
 """
 
 CALLS = """\
@@ -81,7 +82,7 @@ def test_s12_functions_of_other_sources_are_compiled_into_their_callers(project:
     text = project.path("build/net/text/compute_90.ptx")
     subprocess.run([toolchain.ptxas.path, "-arch=sm_90", str(text), "-o", str(tmp_path / "x.cubin")], check=True, capture_output=True)
     found = classes(project)
-    assert {kind for (module, _), kind in found.items() if module == "bundle"} == {"identical"}
+    assert {kind for (module, _), kind in found.items() if module in ("bundle", "whole")} == {"identical"}
     assert "different" not in found.values(), found
     project.idle()
 
@@ -95,7 +96,7 @@ def test_m7_the_order_of_sources_changes_no_byte(project: Project) -> None:
     calls(project, '["scaled.cu", "calls.cu", "defines.cu"]')
     project.build("-j1")
     assert {name: project.bytes(name) for name in first} == first
-    assert len(first) == 3
+    assert len(first) == 4
 
 
 def test_r1_an_edit_of_a_called_function_concerns_those_who_call_it_alone(project: Project) -> None:
@@ -155,8 +156,9 @@ def test_g1_g6_state_of_another_source_is_one_variable_in_every_form(project: Pr
         + """
 sources = ["user.cu", "owner.cu", "third.cu"]
 image = env.GpuModule("image", sources)
+whole = env.GpuModule("whole", sources, GPU_LINK="whole")
 text = env.GpuModule("text", sources, GPU_ARCHS="compute_90")
-env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[image, text]))
+env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[image, whole, text]))
 """,
     )
     project.write("user.cu", STATE_USER)
@@ -167,6 +169,7 @@ env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[image, text]))
     private = [re.sub(r"\$[0-9a-f]{16}", "", name) for name in image if "$" in name]
     assert private == ["_ZL4seen", "_ZL4seen$2", "_ZZ5countiE5calls"]
     assert [name for name in image if "$" not in name] == ["elsewhere", "pointer", "table", "total", "weights"]
+    assert [re.sub(r"__[0-9a-f]{16}$", "", name) for name in project.variables("whole")] == image
     assert toolchain.ptxas is not None
     output, text = tmp_path / "driver.cubin", project.path("build/net/text/compute_90.ptx")
     subprocess.run([toolchain.ptxas.path, "-arch=sm_90", str(text), "-o", str(output)], check=True, capture_output=True)
@@ -230,7 +233,7 @@ def test_s12_a_strong_function_replaces_a_weak_one_of_another_source(project: Pr
     project.build("-j2")
     text = project.read("build/net/text/compute_90.ptx")
     assert re.findall(r"(\d{3});", text) == ["222", "222"], text
-    assert set(classes(project).values()) == {"identical"}
+    assert set(classes(project).values()) == {"identical"}, classes(project)
     alone = project.plan("alone", stem="build/alone")["parts"][0]
     assert not alone["joins"]
     project.edit("strong.cu", "222", "333")

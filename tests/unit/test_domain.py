@@ -16,6 +16,7 @@ from scons_gpu.lower.options import LowerOptions
 from scons_gpu.plan import Part, Plan, from_text, plan, refusal, to_text
 from scons_gpu.split import index as indexes
 from scons_gpu.split import split
+from scons_gpu.split.ptx import split_ptx
 from scons_gpu.toolchain.arch import parse
 
 (SM_90,) = parse("sm_90")
@@ -626,6 +627,43 @@ def test_d1_kernels_whose_private_names_matter_are_no_twins() -> None:
     found = domain("bundle", a=mine + kernels, b="declare i32 @back(i32)\n" + function("g", "call i32 @back(i32 %x)"))
     assert found.part("k").body != found.part("l").body
     assert domain(a=mine + kernels, b=function("g", "1")).part("k").body == domain(a=mine + kernels, b=function("g", "1")).part("l").body
+
+
+PTX = """\
+.version 7.8
+.target sm_90
+.address_size 64
+{}
+.visible .entry {}(.param .u64 p) {{
+  .reg .b32 %r<2>;
+  {{
+  .param .b32 x;
+  .param .b32 r;
+  mov.u32 %r0, 3;
+  st.param.b32 [x], %r0;
+  call (r), f, (x);
+  }}
+  ret;
+}}
+"""
+PTX_F = ".visible .func (.param .b32 r) f(.param .b32 x) { ret; }"
+
+
+def test_s12_ptx_and_ir_are_not_compiled_together() -> None:
+    def of_ptx(text: str, source: str) -> indexes.Index:
+        return split_ptx(text, source=source, target=SM_90, form="apart", put=lambda _: "0" * 32)
+
+    user = of_ptx(PTX.format(".extern .func (.param .b32 r) f(.param .b32 x);", "k"), "a.ptx")
+    owner = of_ptx(PTX.format(PTX_F, "l"), "b.ptx")
+    for found in (
+        [user, owner],
+        [user, *domain(b=function("f", "1"), c=kernel("n")).indexes],
+        [owner, *domain(a=USES_F.replace("@k", "@m"), c=kernel("n")).indexes],
+    ):
+        made = plan(found, module="m", arch="sm_90", link="image", key=key)
+        (refused,) = [part for part in made.units if part.refused]
+        assert "uses f, which" in str(refusal(refused))
+        assert re.search("PTX (is joined with|joins) nothing", str(refusal(refused)))
 
 
 def test_s5_private_names_of_two_sources_never_meet() -> None:

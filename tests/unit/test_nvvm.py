@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from scons_gpu.errors import MissingSymbolError, SourceError, ToolError, ToolMissingError, UsageError
+from scons_gpu.lower.joining import Group
 from scons_gpu.lower.libnvvm import LAYOUT, facts, load
 from scons_gpu.lower.nvvm import arguments, lower
 from scons_gpu.lower.options import LowerOptions
@@ -351,3 +352,26 @@ def test_d4_what_was_lowered_before_changes_nothing() -> None:
     ptx(LINES, LowerOptions(ptx=PTX, by="nvvm", debug=True, opt=0))
     assert [ptx(CALLS), ptx(ARITHMETIC)] == first
     assert "callseq 0, 0" in first[0]
+
+
+def test_s12_what_joins_a_unit_is_compiled_with_it() -> None:
+    """As for LLVM (test_domain.py); a table and state of the other source are declared, not defined."""
+    unit = HEAD + "declare i32 @f(i32)\ndefine ptx_kernel void @k(ptr addrspace(1) %p, i32 %i) {\n"
+    unit += "  %v = call i32 @f(i32 %i)\n  store i32 %v, ptr addrspace(1) %p\n  ret void\n}\n"
+    other = HEAD + "!nvvmir.version = !{!0}\n!0 = !{i32 1, i32 0}\n"
+    other += "@table$1 = available_externally addrspace(1) constant [4 x i32] [i32 1, i32 2, i32 3, i32 4]\n"
+    other += "@x = external addrspace(1) global i32\ndefine i32 @f(i32 %i) {\n  %g = getelementptr i32, ptr addrspace(1) @table$1, i32 %i\n"
+    other += "  %a = load i32, ptr addrspace(1) %g\n  %b = load i32, ptr addrspace(1) @x\n  %c = add i32 %a, %b\n  ret i32 %c\n}\n"
+    group = Group(texts=(other,), renames={"x": "x$2"}, source="b.ll")
+    text = lower(unit, target=SM_100, options=PLAIN, library=LIBRARY, joins=[group]).text
+    assert "call" not in text
+    assert re.findall(r"^\.\w+ \.global .*?([\w$]+)(?:\[\d+\])?;", text, re.MULTILINE) == ["table$1", "x$2"]
+    assert not re.search(r"^\.(?:weak|visible) \.global", text, re.MULTILINE)
+
+
+def test_flushing_is_asked_for_by_all_that_is_compiled_together_or_by_none() -> None:
+    unit = HEAD + "declare float @f(float)\ndefine ptx_kernel void @k(ptr addrspace(1) %p) {\n"
+    unit += "  %v = call float @f(float 1.0)\n  store float %v, ptr addrspace(1) %p\n  ret void\n}\n"
+    other = HEAD + 'define float @f(float %x) "denormal-fp-math-f32"="preserve-sign,preserve-sign" {\n  ret float %x\n}\n'
+    with pytest.raises(SourceError, match="some of its functions flush denormals"):
+        lower(unit, target=SM_100, options=PLAIN, library=LIBRARY, joins=[Group(texts=(other,))])
