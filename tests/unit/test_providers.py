@@ -257,6 +257,27 @@ def test_objects_of_each_link_in_each(every: dict[str, Provider], parts: Parts, 
     assert symbols(provider.link(given, target=SM_90, options=PLAIN).data) == ["caller", "k"]
 
 
+TILE = """\
+.shared .align 4 .b8 own[{bytes}];
+mov.u32 %r2, own; st.shared.u32 [%r2], %r1; mov.u32 %r3, tile; st.shared.u32 [%r3+4], %r1; bar.sync 0; ld.shared.u32 %r1, [%r3+8];"""
+
+
+@pytest.mark.parametrize("name", [*MAKE_OBJECTS, "deferred on nvjitlink"])
+def test_units_may_call_their_dynamic_shared_memory_alike(every: dict[str, Provider], parts: Parts, name: str) -> None:
+    """A relocatable link by nvJitLink makes a definition of it, and two of one name do not go together: it gets a name of its own there."""
+    provider, head = every[name], HEAD + ".extern .shared .align 4 .b8 tile[];\n"
+    texts = {kind: kernel(kind, TILE.format(bytes=size), head=head) for kind, size in {"a": 12, "b": 400}.items()}
+    own = Parts(folder=parts.folder, objects=provider if name in MAKE_OBJECTS else every["nvjitlink"], made=100)
+    given = [own.object(texts["a"], "a"), own.object(texts["b"], "b")]
+    if name not in MAKE_OBJECTS:
+        given[1] = parts.deferred(provider, texts["b"], "b")
+    linked = provider.link(given, target=SM_90, options=PLAIN)
+    expected = every["ptxas"].link([parts.object(text, kind) for kind, text in texts.items()], target=SM_90, options=PLAIN)
+    assert text_of(linked) == text_of(expected)
+    assert len(set(text_of(linked))) == 2, "the arrays' places differ"
+    assert [each.shared_bytes for each in elf.read(linked.data).kernels] == [each.shared_bytes for each in elf.read(expected.data).kernels]
+
+
 @pytest.mark.parametrize("name", ["ptxas", "nvjitlink+nvlink"])
 def test_a_linker_of_objects_refuses_ptx(every: dict[str, Provider], parts: Parts, name: str) -> None:
     with pytest.raises(LinkError, match=r"kernel k of net/k\.cu: deferred PTX, which nvlink cannot assemble"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["NvJitLinkProvider"]
 
 _TOOL = "nvJitLink"
+_ARRAYS = re.compile(r"\.extern\s+\.shared\b[^;]*;")
 
 
 class NvJitLinkProvider:
@@ -73,7 +76,7 @@ class NvJitLinkProvider:
         if not self.capabilities.relocatable:
             msg = f"{_TOOL} {self._tool.version} ({self._tool.path}) makes no relocatable objects"
             raise ToolMissingError(msg, arch=target.name, output=self._probed["words"], hint="GPU_DEFER=auto defers to its link")
-        return self._assemble(ptx, target=target, options=options, relocatable=True)
+        return self._assemble(_own_arrays(ptx), target=target, options=options, relocatable=True)
 
     def link(self, inputs: Sequence[LinkInput], *, target: Target, options: AssembleOptions) -> Linked:
         """An image of objects and deferred PTX, in one call. The options shape what it assembles; of objects alone, only -g counts."""
@@ -106,3 +109,18 @@ class NvJitLinkProvider:
         path, bindings = self._tool.path, bindings_file()
         files = [path, bindings] if bindings and self._tool.version else []
         return self._facts.learn(f"nvjitlink {self.identity}", path, files=lambda: files, find_out=lambda _: probe(path))
+
+
+def _own_arrays(ptx: str) -> str:
+    """The PTX with names of its own for dynamic shared memory.
+
+    A relocatable link gives such an array its place and makes it a definition (13.5), of which a link takes one: two units that both say
+    `extern __shared__ float tile[]` would not go together. By name it is known to nobody else, and the code is the same.
+    """
+    found = _ARRAYS.findall(ptx)
+    if not found:
+        return ptx
+    from scons_gpu.split.ptx_text import declarators, renamed  # noqa: PLC0415 - most units have none
+
+    suffix = hashlib.sha256(ptx.encode()).hexdigest()[:16]
+    return renamed(ptx, {each.name: f"{each.name}${suffix}" for statement in found for each in declarators(statement)})
