@@ -16,7 +16,7 @@ from scons_gpu.assemble.nvjitlink import NvJitLinkProvider
 from scons_gpu.assemble.nvlink import NvlinkProvider
 from scons_gpu.assemble.nvptxcompiler import NvPtxCompilerProvider
 from scons_gpu.assemble.pair import PairProvider
-from scons_gpu.assemble.provider import Assembled, AssembleOptions, LinkInput
+from scons_gpu.assemble.provider import Assembled, AssembleOptions, Linked, LinkInput
 from scons_gpu.assemble.ptxas import PtxasProvider
 from scons_gpu.link import elf
 from scons_gpu.toolchain.arch import Target, parse
@@ -122,7 +122,7 @@ def symbols(image: bytes) -> list[str]:
     return [each.symbol for each in elf.read(image).kernels]
 
 
-def text_of(made: Assembled) -> list[bytes]:
+def text_of(made: Assembled | Linked) -> list[bytes]:
     return [made.data[each.offset : each.offset + each.size] for each in sections(made.data) if each.name.startswith(".text.")]
 
 

@@ -22,6 +22,7 @@ from scons_gpu.errors import (
     UnsupportedArchError,
     UsageError,
 )
+from scons_gpu.link import elf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,7 @@ from provider_parts import (
     BROKEN,
     CALLEE,
     CALLER,
+    HEAD,
     MAKE_OBJECTS,
     NAMES,
     NARROW,
