@@ -68,10 +68,12 @@ def test_options_are_translated(toolchain: Toolchain, tmp_path: Path) -> None:
 def test_private_names_do_not_tell_where_a_file_was(tmp_path: Path) -> None:
     said = b"call _ZN30_INTERNAL_7c510d11_4_k_cu_host8sthelperEf;\n"
     said += b'.file 1 "/home/me/k.cu"\n.file 2 "/opt/cu13/bin/../include/a.hpp"\n.file 3 "/usr/b.h", 1, 2\n'
+    said += b".section .debug_str\n{\n.b8 95,73,78,84,69,82,78,65,76,95,51,101,48,54,56\n.b8 99,55,56,95,52\n}\n"
     write_ptx(said, tmp_path / "k.ptx", top="/home/me", tool="/opt/cu13/bin/nvcc")
     lines = (tmp_path / "k.ptx").read_text().splitlines()
+    assert lines[6:8] == [".b8 95,73,78,84,69,82,78,65,76,95,48,48,48,48,48", ".b8 48,48,48,95,52"]
     assert lines[0] == "call _ZN30_INTERNAL_00000000_4_k_cu_host8sthelperEf;"
-    assert lines[1:] == ['.file 1 "k.cu"', '.file 2 "cuda/include/a.hpp"', '.file 3 "/usr/b.h", 1, 2']
+    assert lines[1:4] == ['.file 1 "k.cu"', '.file 2 "cuda/include/a.hpp"', '.file 3 "/usr/b.h", 1, 2']
 
 
 def test_what_nvrtc_lacks_is_explained() -> None:

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["architecture", "code_flags", "left_out", "refusal", "write_ptx"]
 
 _FILE = re.compile(rb'(\.file\s+\d+\s+")([^"\n]+)')
+_NEXT = rb"(?:,|\s*\n\s*\.b8\s+)"
+_NUMBER = re.compile(rb"(" + _NEXT + rb")\d+")
+_SPELT = re.compile(
+    rb"(" + _NEXT.join(str(byte).encode() for byte in b"_INTERNAL_") + rb")((?:" + _NEXT + rb"\d+){8})(?=" + _NEXT + rb"95\b)"
+)
+"""The same name as debug sections spell it, byte by byte."""
 _INTERNAL = re.compile(rb"_INTERNAL_[0-9a-f]{8}_")
 """What stands in the names of private functions: a hash of where and how the file was compiled."""
 
@@ -60,7 +66,8 @@ def write_ptx(data: bytes, output: Path, *, top: str, tool: str) -> None:
     home = str(Path(tool).absolute().parent.parent)
     places = ((f"{Path(top).absolute()}/", ""), (f"{home}/", "cuda/"))
     named = _FILE.sub(lambda match: match[1] + _seen(match[2].decode(errors="surrogateescape"), places), data)
-    write_atomic(output, _INTERNAL.sub(b"_INTERNAL_00000000_", named))
+    spelt = _SPELT.sub(lambda match: match[1] + _NUMBER.sub(rb"\g<1>48", match[2]), named) if b".section" in named else named
+    write_atomic(output, _INTERNAL.sub(b"_INTERNAL_00000000_", spelt))
 
 
 def _seen(path: str, places: Sequence[tuple[str, str]]) -> bytes:
