@@ -21,11 +21,13 @@ from scons_gpu.errors import (
     SpillError,
     ToolKilledError,
 )
+from scons_gpu.inspect.cubin import Cubin
 from scons_gpu.link import elf
 from scons_gpu.link.whole import Whole, assemble_whole
 from scons_gpu.plan.model import Part, Plan, PlannedKernel, PlannedState
 from scons_gpu.store import record as records
 from scons_gpu.store.record import Entry, Resources
+from scons_gpu.toolchain.arch import parse
 from scons_gpu.toolchain.tools import Tool
 
 if TYPE_CHECKING:
@@ -99,6 +101,23 @@ def test_g1_units_and_state_become_one_program(shop: Shop) -> None:
     assert {digest: [each.kernel for each in resources] for digest, resources in made.resources.items()} == {
         part.digest: [part.kernels[0].symbol] for part in shop.parts[:2]
     }
+
+
+def test_state_lies_where_it_lies_undivided(shop: Shop) -> None:
+    """At the start of its bank, whatever the first unit brings: ptxas adds an offset that is not 0 by an instruction of its own."""
+    looks = "\tmov.u32 %r1, %tid.x;\n\tmul.wide.u32 %rd2, %r1, 4;\n\tmov.u64 %rd3, {0};\n\tadd.s64 %rd4, %rd3, %rd2;\n"
+    looks += "\tld.const.u32 %r2, [%rd4];\n\tst.global.u32 [%rd1], %r2;\n"
+    table = f".visible .const .align 4 .u32 table[8] = {{{', '.join('12345678')}}};\n"
+    filter_ = ".visible .const .align 4 .u32 filter[8];\n"
+    alone = shop.provider.compile(HEAD + filter_ + kernel("b", looks.format("filter")), target=parse("sm_90")[0], options=AssembleOptions())
+    shop.part("a", kernel("a", looks.format("table"), ".extern .const .align 4 .u32 table[8];\n"))
+    shop.part("b", kernel("b", looks.format("filter"), ".extern .const .align 4 .u32 filter[8];\n"))
+    shop.part("table", table, role="table", defines=("table",))
+    shop.part("filter", filter_, role="state", defines=("filter",))
+    shop.state.append(PlannedState(symbol="filter", bytes=32, space="const", source="filter.cu"))
+    whole, undivided = Cubin(shop.make().data, label="whole"), Cubin(alone.data, label="undivided")
+    assert whole.text("b") == undivided.text("b")
+    assert whole.text("a") != whole.text("b"), "the table lies behind it"
 
 
 def test_m4_a_module_without_kernels_makes_no_image(shop: Shop) -> None:

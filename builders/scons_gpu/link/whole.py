@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import DamagedError, GpuError, MissingSymbolError, RefusedError
@@ -13,13 +13,13 @@ from scons_gpu.plan.plan import refusal
 from scons_gpu.toolchain.arch import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from scons_gpu.assemble.provider import AssembleOptions, Provider
     from scons_gpu.plan.model import Part, Plan
     from scons_gpu.store.record import Entry, Resources
 
-__all__ = ["Whole", "assemble_whole", "ptx_part"]
+__all__ = ["Whole", "assemble_whole", "in_order", "ptx_part"]
 
 _LINE = re.compile(r"\bline (\d+)(?=;)")  # as ptxas and the libraries of its kind name a place in the PTX
 _SIZE = re.compile(r"^( *\d+ bytes  ([\w$]+))$", re.MULTILINE)
@@ -46,6 +46,14 @@ def ptx_part(part: Part, data: bytes) -> PtxPart:
     return PtxPart(label=f"{part.readable} of {part.source}", text=data.decode(), optional=part.role == "table")
 
 
+def in_order(parts: Iterable[Part]) -> list[Part]:
+    """The parts as they are merged: state first, as it mostly stands in an undivided module, so that it has the same offsets there.
+
+    For memory at offset 0 of its bank ptxas chooses other instructions than for memory behind it.
+    """
+    return sorted(parts, key=lambda part: part.role != "state")
+
+
 def assemble_whole(plan: Plan, ptx: Mapping[str, Entry | None], *, provider: Provider, options: AssembleOptions) -> Whole | None:
     """The image of `plan`, from the PTX of each part's digest; None for a module without kernels.
 
@@ -54,6 +62,7 @@ def assemble_whole(plan: Plan, ptx: Mapping[str, Entry | None], *, provider: Pro
     """
     if not plan.units:
         return None
+    plan = replace(plan, parts=tuple(in_order(plan.parts)))
     try:
         texts = [_checked(part, ptx) for part in plan.parts]
         said: list[str] = []

@@ -257,9 +257,9 @@ class PtxJob(OnePlan):
     """The units' PTX becomes the module's."""
 
     def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
-        """One merge, in plan order."""
+        """One merge."""
         said: list[str] = []
-        parts = [whole.ptx_part(part, entries[part.digest].data) for part in plan.parts]
+        parts = [whole.ptx_part(part, entries[part.digest].data) for part in whole.in_order(plan.parts)]
         text = ptx.merge_ptx(parts, target=self.recipe.target, warn=said.append)
         return Outcome(output="\n".join(said)), text.encode(), ()
 
