@@ -9,11 +9,11 @@ from scons_gpu.assemble.provider import AssembleOptions
 from scons_gpu.errors import DamagedError, GpuError, LinkError
 
 PTX = '.version 7.8\n.target sm_75\n// ü .entry no()\r\n.file 1 "a .func b"\n.visible .entry _Z1kPf(.param .u64 p)\n{\n ret;\n}\n\n'
-OPTIONS = AssembleOptions(opt=1, maxrregcount=40, flags=("-dlcm=ca", "-x y"), fail_on_spill=True)
+OPTIONS = AssembleOptions(opt=1, maxrregcount=40, flags=("-dlcm=ca", "-x y"), fail_on_spill=True, unit="d" * 32)
 
 
 def made(ptx: str = PTX) -> bytes:
-    return dptx.write(ptx, arch="sm_90a", spelled=("-arch=sm_90a", "-c"), options=OPTIONS, unit="d" * 32)
+    return dptx.write(ptx, arch="sm_90a", spelled=("-arch=sm_90a", "-c"), options=OPTIONS)
 
 
 def test_l3_the_ptx_is_kept_byte_for_byte() -> None:

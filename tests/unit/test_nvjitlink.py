@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scons_gpu.assemble import nvjitlink_library
+from scons_gpu.assemble import nvjitlink, nvjitlink_library
 from scons_gpu.assemble.nvjitlink import NvJitLinkProvider
 from scons_gpu.assemble.provider import AssembleOptions, Capabilities
 from scons_gpu.errors import (
@@ -50,7 +50,7 @@ def test_a_library_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for _ in range(2):
         assert NvJitLinkProvider(nvjitlink=tool("nvjitlink"), facts=tmp_path).capabilities.relocatable
     assert tried == [tool("nvjitlink").path]
-    monkeypatch.setattr(nvjitlink_library, "bindings_file", lambda: "")
+    monkeypatch.setattr(nvjitlink, "bindings", lambda _: "")
     for _ in range(2):
         assert NvJitLinkProvider(nvjitlink=tool("nvjitlink"), facts=tmp_path / "other").capabilities.link
     assert len(tried) == 3, "what may change unseen is not kept"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scons_gpu.assemble import cubin
+from scons_gpu.assemble.defer import DeferringProvider
 from scons_gpu.assemble.key import object_key
 from scons_gpu.assemble.provider import AssembleOptions, Capabilities, LinkInput
 from scons_gpu.errors import (
@@ -211,7 +212,7 @@ def test_l10_an_architecture_that_nobody_knows_in_three_operations(provider: Pro
     part = parts.deferred(provider, kernel("a"), target=UNKNOWN) if provider.capabilities.link_ptx else parts.object(kernel("a"))
     with pytest.raises(UnsupportedArchError, match="sm_33"):
         provider.compile(kernel("a"), target=UNKNOWN, options=PLAIN)
-    if provider.name != "driver" and not hasattr(provider, "hand_on"):
+    if provider.name != "driver" and not isinstance(provider, DeferringProvider):
         with pytest.raises(UnsupportedArchError, match="sm_33"):
             provider.compile_relocatable(kernel("a"), target=UNKNOWN, options=PLAIN)
     with pytest.raises((UnsupportedArchError, LinkError), match="sm_33"):

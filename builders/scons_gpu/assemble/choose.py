@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 from scons_gpu.assemble.making import Making, make, parts
 from scons_gpu.errors import GpuError, ToolMissingError, UsageError
 from scons_gpu.toolchain import versions
+from scons_gpu.toolchain.bindings import bindings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -138,7 +138,7 @@ def _fit(name: str, asked: _Wanted) -> tuple[Making | None, str]:
         tool = toolchain.tool(part)
         if tool is None:
             return None, _missing(name, part, toolchain)
-        if part in _BINDINGS and not _bindings():
+        if part in _BINDINGS and not bindings(part):
             return None, f"{part} is called through cuda-python, which is not installed"
         tools[part] = tool
     if name == "ptxas" and toolchain.nvlink:
@@ -149,13 +149,6 @@ def _fit(name: str, asked: _Wanted) -> tuple[Making | None, str]:
 def _missing(name: str, part: str, toolchain: Toolchain) -> str:
     where = toolchain.where(part)
     return f"{'' if part == name else part + ' '}not found; {where}".rstrip("; ")
-
-
-def _bindings() -> bool:
-    try:
-        return find_spec("cuda.bindings") is not None
-    except ImportError:
-        return False
 
 
 def _capable(making: Making, asked: _Wanted) -> tuple[Making | None, str]:

@@ -75,12 +75,8 @@ class DeferringProvider:
 
     def compile_relocatable(self, ptx: str, *, target: Target, options: AssembleOptions) -> Assembled:
         """The PTX itself, as deferred PTX. Asks the inner provider for nothing but the spelling of the options."""
-        return self.hand_on(ptx, target=target, options=options)
-
-    def hand_on(self, ptx: str, *, target: Target, options: AssembleOptions, unit: str = "") -> Assembled:
-        """The same, for a caller who knows the unit's digest."""
         spelled = self._inner.spelling(target=target, options=options, relocatable=True)
-        data = dptx.write(ptx, arch=target.name, spelled=spelled, options=options, unit=unit)
+        data = dptx.write(ptx, arch=target.name, spelled=spelled, options=options)
         return Assembled(data=data, output="", resources=(), seconds=0.0)
 
     def link(self, inputs: Sequence[LinkInput], *, target: Target, options: AssembleOptions) -> Linked:

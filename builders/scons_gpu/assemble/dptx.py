@@ -56,7 +56,7 @@ class Deferred:
         return not _DEFINES.search(_SKIP.sub(" ", self.ptx))
 
 
-def write(ptx: str, *, arch: str, spelled: Sequence[str], options: AssembleOptions, unit: str = "") -> bytes:
+def write(ptx: str, *, arch: str, spelled: Sequence[str], options: AssembleOptions) -> bytes:
     """The file's bytes: functions of the arguments alone."""
     data = ptx.encode()
     header = {
@@ -66,7 +66,7 @@ def write(ptx: str, *, arch: str, spelled: Sequence[str], options: AssembleOptio
         "kernels": sorted(set(_ENTRY.findall(_SKIP.sub(" ", ptx)))),
         "options": {name: value for name, value in asdict(options).items() if name in _SHAPING},
         "spelled": list(spelled),
-        "unit": unit,
+        "unit": options.unit,
     }
     return json.dumps(header).encode() + b"\n" + data
 

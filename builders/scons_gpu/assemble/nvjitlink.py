@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from scons_gpu.assemble.identity import identity
 from scons_gpu.assemble.provider import Capabilities
 from scons_gpu.errors import ToolMissingError
+from scons_gpu.toolchain.bindings import bindings
 from scons_gpu.toolchain.facts import Facts
 
 if TYPE_CHECKING:
@@ -104,10 +105,10 @@ class NvJitLinkProvider:
 
     @cached_property
     def _probed(self) -> dict[str, str]:
-        from scons_gpu.assemble.nvjitlink_library import bindings_file, probe  # noqa: PLC0415 - as in `_call`
+        from scons_gpu.assemble.nvjitlink_library import probe  # noqa: PLC0415 - as in `_call`
 
-        path, bindings = self._tool.path, bindings_file()
-        files = [path, bindings] if bindings and self._tool.version else []
+        path, through = self._tool.path, bindings("nvjitlink")
+        files = [path, through] if through and self._tool.version else []
         return self._facts.learn(f"nvjitlink {self.identity}", path, files=lambda: files, find_out=lambda _: probe(path))
 
 

@@ -29,19 +29,17 @@ import threading
 import time
 from dataclasses import asdict, replace
 from functools import lru_cache
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import scons_gpu
 from scons_gpu.assemble.library import Answer
 from scons_gpu.errors import ToolError, ToolMissingError
+from scons_gpu.toolchain import python
 from scons_gpu.toolchain.process import killed, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["CLONES", "Library", "bindings_file", "load", "probe", "serve", "tried"]
+__all__ = ["CLONES", "Library", "load", "probe", "serve", "tried"]
 
 _ONE = threading.Lock()
 _TOOL = "nvJitLink"
@@ -58,17 +56,9 @@ _TRIED = """\
 .visible .func (.param .b32 r) g(.param .b32 a) { .reg .b32 %r<2>; ld.param.b32 %r1, [a]; st.param.b32 [r], %r1; ret; }
 """
 CLONES = ("-Xptxas=-enable-func-clone-sc", "-Xptxas=true")
-# Not `-m`, as in the pool of workers: the current folder must not come before Python's own.
-_START = """
-import sys
-sys.path[:] = [folder for folder in sys.path if folder]
-sys.path.insert(0, sys.argv[1])
-import scons_gpu
-sys.path.append(sys.path.pop(0))
-from scons_gpu.assemble.nvjitlink_library import load, serve, tried
-"""
-_PROBE = "print(*tried(load(sys.argv[2])))"
-_SERVE = "serve(load(sys.argv[2]))"
+_START = "import sys; from scons_gpu.assemble.nvjitlink_library import load, serve, tried; "
+_PROBE = _START + "print(*tried(load(sys.argv[1])))"
+_SERVE = _START + "serve(load(sys.argv[1]))"
 
 
 def load(path: str) -> Library:
@@ -186,7 +176,7 @@ def _overheard() -> Iterator[list[str]]:
 def _apart(path: str, options: Sequence[str], inputs: Sequence[tuple[str, bytes]]) -> Answer:
     """The same call in a process of its own. Raises ToolKilledError for one that the library took along."""
     asked = {"options": list(options), "inputs": [(name, base64.b64encode(data).decode()) for name, data in inputs]}
-    ended = run([sys.executable, "-c", _START + _SERVE, _package(), path], text=json.dumps(asked))
+    ended = run(python.command(_SERVE, path), text=json.dumps(asked))
     if ended.status < 0:
         raise killed(_TOOL, -ended.status, peak_kib=ended.peak_kib, output=ended.stderr)
     if ended.status:
@@ -203,10 +193,6 @@ def serve(library: Library) -> None:
     json.dump({**asdict(answer), "image": base64.b64encode(answer.image).decode()}, sys.stdout)
 
 
-def _package() -> str:
-    return str(Path(scons_gpu.__file__).parents[1])
-
-
 def tried(library: Library) -> tuple[str, ...]:
     """Of "link", "relocatable" and "clones", what the library does when it is tried. Run in a process of its own: a library may crash."""
     inputs = [("part-000000.ptx", _TRIED.encode())]
@@ -216,16 +202,7 @@ def tried(library: Library) -> tuple[str, ...]:
 
 def probe(path: str) -> dict[str, str]:
     """What `tried` says of the library at `path`, each as "yes" or "no"; `words` is why, where it does not even run."""
-    ended = run([sys.executable, "-c", _START + _PROBE, _package(), path])
+    ended = run(python.command(_PROBE, path))
     found = ended.stdout.split() if ended.status == 0 else []
     words = "" if ended.status == 0 else (ended.stderr.strip().splitlines() or [f"it ended with status {ended.status}"])[-1]
     return {**{name: "yes" if name in found else "no" for name in ("link", "relocatable", "clones")}, "words": words}
-
-
-def bindings_file() -> str:
-    """The file of cuda.bindings that decides whether a library can be used at all; empty without it. Imports nothing of it."""
-    try:
-        spec = find_spec("cuda.bindings.nvjitlink")
-    except ImportError:
-        return ""
-    return spec.origin or "" if spec else ""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["NvPtxCompilerProvider"]
 
 # nvPTXCompileResult, nvPTXCompiler.h of 13.5. A PTX version that is too new says so in the log as well, in ptxas' words.
-_SUCCESS, _OUT_OF_MEMORY = 0, 5
+_SUCCESS = 0
 _INPUT = re.compile(r"ptxas application ptx input, line (\d+)")
 
 

@@ -43,7 +43,10 @@ class AssembleOptions:
     verbose: bool = False
     """Keep the assembler's resource report in `output` besides what it says on its own. It shapes no byte."""
     seconds: float | None = None
-    """CPU seconds that one assembly may take; what takes more is killed. It shapes no byte. Providers that start a process."""
+    """CPU seconds that one assembly may take; what takes more is killed. It shapes no byte. Every provider: a library's
+    worker is killed with it."""
+    unit: str = ""
+    """Digest of the unit, for who reads deferred PTX. It shapes no byte of an object. Deferral."""
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from pathlib import Path
 
-    from scons_gpu.assemble.choose import Need
+    from scons_gpu.assemble.choose import Choice, Need
     from scons_gpu.assemble.key import Kind
-    from scons_gpu.assemble.provider import AssembleOptions, Provider
+    from scons_gpu.assemble.provider import AssembleOptions
     from scons_gpu.plan import Part, Plan
     from scons_gpu.store.record import Entry
     from scons_gpu.toolchain.tools import Toolchain
@@ -39,11 +39,15 @@ class Linker:
     tools: Toolchain
     provider: str
     options: AssembleOptions
+    as_ptx: bool = False
+    """Whether nothing is assembled: an image is the module's PTX, a bundle holds that of its units."""
+    defer: bool = False
+    """Whether the units are deferred PTX though the provider could make objects of them."""
     share_twins: bool = False
     output: str = field(default="", init=False)
     """What the linker said."""
 
-    def image(self, plan: Plan, *, as_ptx: bool = False, whole: bool = False) -> bytes:
+    def image(self, plan: Plan, *, whole: bool = False) -> bytes:
         """The image of one plan: machine code, or the module's PTX for a virtual architecture and where that is asked for.
 
         `whole`: assembled in one piece, as a plan of that link mode is anyway.
@@ -52,14 +56,14 @@ class Linker:
         if not plan.units:
             msg = "there is nothing to link: no source of the module has a kernel"
             raise RefusedError(msg, module=plan.module, arch=plan.arch)
-        if as_ptx or not parse(plan.arch)[0].real:
+        if self.as_ptx or not parse(plan.arch)[0].real:
             parts = [ptx_part(part, _ptx(store, plan, part).data) for part in in_order(plan.parts)]
             return merge_ptx(parts, target=parse(plan.arch)[0]).encode()
         if whole or plan.link == "whole":
             return self._whole(store, plan)
-        provider = self._provider(["relocatable", "link"])
-        objects = {part.digest: self._object(store, plan, part, provider, "rel") for part in plan.parts}
-        linked = image.link_image(plan, objects, provider=provider, options=self.options)
+        choice = self._choice(["relocatable", "link"])
+        objects = {part.digest: self._object(store, plan, part, choice, "rel") for part in plan.parts}
+        linked = image.link_image(plan, objects, provider=choice.provider, options=self.options)
         self.output = linked.output if linked else ""
         return linked.data if linked else b""
 
@@ -70,29 +74,31 @@ class Linker:
         return link_bundle(plans[0].module, units, archs=[plan.arch for plan in plans], folder=output.absolute().parent)
 
     def _units(self, store: Store, plan: Plan) -> Units:
-        if not parse(plan.arch)[0].real:
+        if self.as_ptx or not parse(plan.arch)[0].real:
             return Units(plan=plan, files={part.digest: _ptx(store, plan, part) for part in plan.parts})
-        provider = self._provider(["compile"])
+        choice = self._choice(["compile"])
         return Units(
             plan=plan,
-            files={part.digest: self._object(store, plan, part, provider, "whole") for part in plan.parts},
+            files={part.digest: self._object(store, plan, part, choice, "whole") for part in plan.parts},
             entries={part.kernels[0].symbol: ANONYMOUS for part in plan.units if is_twin(part, share=self.share_twins)},
         )
 
     def _whole(self, store: Store, plan: Plan) -> bytes:
         parts = {part.digest: _ptx(store, plan, part) for part in plan.parts}
-        made = assemble_whole(plan, parts, provider=self._provider(["compile"]), options=self.options)
+        made = assemble_whole(plan, parts, provider=self._choice(["compile"]).provider, options=self.options)
         self.output = made.output if made else ""
         return made.data if made else b""
 
-    def _provider(self, needs: Collection[Need]) -> Provider:
-        return choose(self.tools, wanted=self.provider, needs=needs, facts=self.store / "tools").provider
+    def _choice(self, needs: Collection[Need]) -> Choice:
+        return choose(self.tools, wanted=self.provider, needs=needs, always_defer=self.defer, facts=self.store / "tools")
 
-    def _object(self, store: Store, plan: Plan, part: Part, provider: Provider, kind: Kind) -> Entry:
-        """The part's object, under the name that a build gives it."""
+    def _object(self, store: Store, plan: Plan, part: Part, choice: Choice, kind: Kind) -> Entry:
+        """The part's object or deferred PTX, under the name that a build gives it."""
         twin = is_twin(part, share=self.share_twins and kind == "whole")
-        key = unit_key(part, kind=kind, provider=provider, options=self.options, target=parse(plan.arch)[0], twin=twin)
-        return _there(store, plan, part, store.claim("object", digest.fields(dict(key)), key, suffix=f".{kind}.cubin"))
+        key = unit_key(part, kind=kind, provider=choice.provider, options=self.options, target=parse(plan.arch)[0], twin=twin)
+        deferred = choice.making is not None and choice.making.deferred
+        folder, suffix = ("deferred", ".dptx") if deferred else ("object", f".{kind}.cubin")
+        return _there(store, plan, part, store.claim(folder, digest.fields(dict(key)), key, suffix=suffix))
 
 
 def _ptx(store: Store, plan: Plan, part: Part) -> Entry:

@@ -199,7 +199,7 @@ def lower(  # noqa: PLR0913 - an option each
 @given.output
 @click.option("--whole", is_flag=True, help="A program of its own, not a relocatable object.")
 @click.option("--anonymous", is_flag=True, help="Take out the kernel's own name first, as kernels of one body share an object.")
-@click.option("--defer", "defer", is_flag=True, help="Nothing is assembled: the PTX becomes a file that a link takes and finishes.")
+@click.option("--defer", "unit", help="Nothing is assembled: the PTX of that unit becomes a file that a link finishes.", metavar="UNIT")
 @click.option("--verbose", is_flag=True, help="Show the assembler's report of resources.")
 @given.assembling
 @click.pass_obj
@@ -212,7 +212,7 @@ def assemble(  # noqa: PLR0913 - an option each
     output: str,
     whole: bool,
     anonymous: bool,
-    defer: bool,
+    unit: str | None,
     provider: str,
     **options: Any,  # noqa: ANN401 - how to assemble
 ) -> None:
@@ -230,12 +230,13 @@ def assemble(  # noqa: PLR0913 - an option each
         ptx = twins.anonymous(ptx)
     wanted = given.target(arch) if arch else _target_of(ptx, path)
     need: Need = "compile" if whole else "relocatable"
+    defer = unit is not None
     needs: list[Need] = [need, "link"] if defer else [need]
     found = given.toolchain(place.store)
     chosen = choose(found, wanted=provider, needs=needs, facts=place.store / "tools", targets=[wanted], always_defer=defer).provider
     work = chosen.compile if whole else chosen.compile_relocatable
     try:
-        made = work(ptx, target=wanted, options=given.assemble_options(**options))
+        made = work(ptx, target=wanted, options=given.assemble_options(**options, unit=unit or ""))
     except GpuError as error:
         raise error.at(source=path, arch=wanted.name) from None
     write_atomic(Path(output).absolute(), made.data)
@@ -247,6 +248,7 @@ def assemble(  # noqa: PLR0913 - an option each
 @given.output
 @click.option("--as-ptx", is_flag=True, help="The module's PTX, for a real architecture too.")
 @click.option("--whole", is_flag=True, help="Assembled in one piece; what a plan of GPU_LINK=whole says by itself.")
+@click.option("--defer", is_flag=True, help="The units are deferred PTX, as with GPU_DEFER=always.")
 @click.option("--share-twins", is_flag=True, help="The bundle's kernels of one body share an object.")
 @given.assembling
 @click.pass_obj
@@ -258,6 +260,7 @@ def link(  # noqa: PLR0913 - an option each
     output: str,
     as_ptx: bool,
     whole: bool,
+    defer: bool,
     share_twins: bool,
     provider: str,
     **options: Any,  # noqa: ANN401 - how the objects were assembled
@@ -272,8 +275,8 @@ def link(  # noqa: PLR0913 - an option each
 
     read = [from_text(given.read(path), path=path) for path in plans]
     found, wanted = given.toolchain(place.store), given.assemble_options(**options)
-    linker = Linker(store=place.store, tools=found, provider=provider, options=wanted, share_twins=share_twins)
-    data = linker.bundle(read, Path(output)) if read[0].link == "bundle" else linker.image(_only(read), as_ptx=as_ptx, whole=whole)
+    linker = Linker(store=place.store, tools=found, provider=provider, options=wanted, as_ptx=as_ptx, defer=defer, share_twins=share_twins)
+    data = linker.bundle(read, Path(output)) if read[0].link == "bundle" else linker.image(_only(read), whole=whole)
     write_atomic(Path(output).absolute(), data)
     given.say(linker.output)
 
@@ -290,10 +293,9 @@ def pack(place: Place, /, images: tuple[str, ...], output: str) -> None:
     """
     from scons_gpu.link.fatbin import pack as packed
     from scons_gpu.store.files import write_atomic
-    from scons_gpu.toolchain.versions import require
 
     paths = [(_target_of_image(Path(path)), Path(path)) for path in images]
-    write_atomic(Path(output).absolute(), packed(paths, fatbinary=require(given.toolchain(place.store), "fatbinary")))
+    write_atomic(Path(output).absolute(), packed(paths, fatbinary=given.toolchain(place.store).fatbinary))
 
 
 COMMANDS = (source, split, plan, lower, assemble, link, pack)

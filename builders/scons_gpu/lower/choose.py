@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-import sys
 from dataclasses import dataclass
-from importlib.machinery import PathFinder
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import scons_gpu
 from scons_gpu.errors import ToolMissingError, UsageError
+from scons_gpu.toolchain import python
+from scons_gpu.toolchain.bindings import bindings
 from scons_gpu.toolchain.facts import Facts
 from scons_gpu.toolchain.gates import version_tuple
 from scons_gpu.toolchain.process import run
@@ -19,22 +17,15 @@ from scons_gpu.toolchain.tables import ARCHS
 from scons_gpu.toolchain.versions import newest_ptx, ptx_version
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Tool, Toolchain
 
 __all__ = ["Lowering", "Reads", "choose", "decide", "library", "reads"]
 
-# Not `-m`: that puts the current folder first, and a project's own `json.py` would be taken for Python's.
-_START = """
-import sys
-sys.path[:] = [folder for folder in sys.path if folder]
-sys.path.insert(0, sys.argv.pop(1))
-import scons_gpu
-sys.path.append(sys.path.pop(0))
-from scons_gpu.lower.libnvvm import main
-main()
-"""
+_START = "from scons_gpu.lower.libnvvm import main\nmain()\n"
 
 
 @dataclass(frozen=True)
@@ -127,9 +118,9 @@ def library(toolchain: Toolchain, options: LowerOptions) -> Tool | None:
 @functools.cache
 def reads(tool: Tool, *, facts: Path) -> Reads:
     """What this library reads and writes: asked once, in a process of its own, and again when it or its bindings change."""
-    bindings = _bindings()
-    files = [tool.path, *([bindings] if bindings else [])]
-    found = Facts(facts).learn(f"nvvm {bindings}", tool.path, files=lambda: files, find_out=lambda _: _ask(tool.path))
+    through = bindings("nvvm")
+    files = [tool.path, *([through] if through else [])]
+    found = Facts(facts).learn(f"nvvm {through}", tool.path, files=lambda: files, find_out=lambda _: _ask(tool.path))
     dialects = (pair.partition("=") for pair in found["dialects"].split())
     return Reads(
         dialects=tuple((name, int(dialect)) for name, _, dialect in dialects), ptx=int(found["ptx"] or 0), trouble=found["trouble"]
@@ -138,14 +129,7 @@ def reads(tool: Tool, *, facts: Path) -> Reads:
 
 def _ask(path: str) -> dict[str, str]:
     names = [f"{arch.number}{suffix}" for arch in ARCHS for suffix in ("", "a", "f") if arch.least_ptx(suffix) is not None]
-    done = run([sys.executable, "-c", _START, str(Path(scons_gpu.__file__).parent.parent), path, *names])
+    done = run(python.command(_START, path, *names))
     if done.status == 0:
         return dict(json.loads(done.stdout))
     return {"dialects": "", "ptx": "", "trouble": f"the process that asked it ended with status {done.status}"}
-
-
-def _bindings() -> str:
-    """The file of `cuda.bindings.nvvm`, not loaded; "" where there is none."""
-    spec = PathFinder.find_spec("cuda")  # whatever goes by that name in this process: a tool of the project's, say
-    folders = spec.submodule_search_locations or () if spec else ()
-    return next((str(path) for folder in folders for path in sorted(Path(folder, "bindings").glob("nvvm.*"))), "")

@@ -49,7 +49,8 @@ def _whole_chain(  # noqa: PLR0913 - a builder's arguments
 ) -> list[Any]:
     path = Path(env.File(target).get_abspath())
     module = declare_module(env, session, path.name, sources, **overrides)
-    link = "whole" if module.settings.link == "whole" else "image"  # a file of its own is no bundle
+    # A file of its own is no bundle; and PTX is merged as for one assembly, so nothing has to link.
+    link = "whole" if ptx or module.settings.link == "whole" else "image"
     module = dataclasses.replace(module, settings=dataclasses.replace(module.settings, link=link))
     arch = _one_arch(module.settings, path.name)
     if not ptx and not arch.real:

@@ -140,13 +140,20 @@ def _check_one_piece(chain: Chain, recipe: Recipe, helpers: Mapping[str, Recipe]
 
 
 def _for_owner(chain: Chain, module: Module) -> Chain:
-    """The way of a module of helper kernels to a plan, for images of its owner's kind."""
-    link = chain.settings.link
+    """The way of a module of helper kernels to a plan, for images of its owner's kind. The owner's tools make them: its PTX must fit those.
+
+    Raises UsageError for a helper that wants others: what lowers is in its digests, and would be another one than lowers.
+    """
+    own, owner = module.settings, chain.settings
+    if own.cuda_path != owner.cuda_path:
+        msg = f"module {chain.module.name}: helper {module.name}: GPU_CUDA_PATH cannot be another one than the module's"
+        raise UsageError(msg, hint="the kernels of a helper go into the module's image, and are compiled with its tools")
+    more = [value for value, is_own in ((owner.link, own.link), (owner.provider, own.provider)) if value != is_own]
     return dataclasses.replace(
         chain,
-        module=dataclasses.replace(module, settings=dataclasses.replace(module.settings, link=link)),
-        folder=chain.folder.with_name(module.name if module.settings.link == link else f"{module.name}.{link}"),
-        tools=chain.session.toolchain(module.settings, chain.workspace.facts),
+        module=dataclasses.replace(module, settings=dataclasses.replace(own, link=owner.link, provider=owner.provider)),
+        folder=chain.folder.with_name(".".join((module.name, *more))),
+        tools=chain.session.toolchain(own, chain.workspace.facts),
     )
 
 

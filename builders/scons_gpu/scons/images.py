@@ -128,6 +128,13 @@ def remove(*paths: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def linking(recipe: Recipe) -> list[str]:
+    """How units are put together, as `scons-gpu link` takes it."""
+    if recipe.provider is None:
+        return ["--as-ptx"]
+    return [*(["--defer"] if recipe.deferred else []), *assembling(recipe.options, recipe.provider)]
+
+
 @dataclass(kw_only=True)
 class OnePlan(Linking):
     """An image of one module for one architecture."""
@@ -157,7 +164,7 @@ class OnePlan(Linking):
 
     def command(self) -> list[str]:
         """By hand."""
-        return self.gpu("link", str(self.plan), *(assembling(self.recipe.options) if self.recipe.provider else ["--as-ptx"]))
+        return self.gpu("link", str(self.plan), *linking(self.recipe))
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """Checks every input, then writes image and resources."""
@@ -179,7 +186,7 @@ class OnePlan(Linking):
     def _remove_other(self) -> None:
         """The image of a build with another provider. A file that the user named himself has nothing beside it."""
         if self.target.parent == self.plan.parent:
-            remove(self.target.with_name(f"{self.arch}.{'cubin' if self.recipe.kind == 'ptx' else 'ptx'}"))
+            remove(self.target.with_suffix(".ptx" if self.target.suffix == ".cubin" else ".cubin"))
 
     def checks(self) -> list[Any]:
         """The image itself is written for the user too."""
@@ -292,7 +299,8 @@ class BundleJob(Linking):
         """By hand, an architecture at a time."""
         recipe = self.recipes[0][0]
         twins = ["--share-twins"] if recipe.share_twins else []
-        return self.gpu("link", *(str(path) for _, path in self.recipes), *twins, *assembling(recipe.options))
+        real = next((each for each, _ in self.recipes if each.target.real), recipe)
+        return self.gpu("link", *(str(path) for _, path in self.recipes), *twins, *linking(real))
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """Checks every object, then writes the archive."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import scons_gpu.plan as plans
-    from scons_gpu.assemble.provider import AssembleOptions
+    from scons_gpu.assemble.provider import AssembleOptions, Provider
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.scons.modules import Source
     from scons_gpu.scons.session import Workspace
@@ -444,10 +444,11 @@ def lowering(options: LowerOptions) -> list[str]:
     return ["--opt", str(options.opt), "--ptx", str(options.ptx), "--by", options.by, *switches(options)]
 
 
-def assembling(options: AssembleOptions) -> list[str]:
-    """How units are assembled, as `scons-gpu` takes it."""
+def assembling(options: AssembleOptions, provider: Provider | None) -> list[str]:
+    """How units are assembled, and by whom, as `scons-gpu` takes it. ptxas is taken unasked."""
     registers = [] if options.maxrregcount is None else ["--maxrregcount", str(options.maxrregcount)]
-    return ["--opt", str(options.opt), *registers, *(f"--flag={flag}" for flag in options.flags), *switches(options)]
+    named = [] if provider is None or provider.name == "ptxas" else ["--provider", provider.name]
+    return ["--opt", str(options.opt), *registers, *named, *(f"--flag={flag}" for flag in options.flags), *switches(options)]
 
 
 def options_text(**fields: Any) -> str:

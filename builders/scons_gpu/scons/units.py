@@ -329,7 +329,8 @@ class Recipe:
 
             text = anonymous(text)
         assemble = self.assembler().compile_relocatable if self.object_kind(part) == "rel" else self.assembler().compile
-        return assemble(text, target=self.target, options=dataclasses.replace(self.assemble_options(part), seconds=seconds))
+        options = dataclasses.replace(self.assemble_options(part), seconds=seconds, unit=part.digest)
+        return assemble(text, target=self.target, options=options)
 
 
 @dataclass(kw_only=True)
@@ -441,7 +442,9 @@ class AssembleJob(MakingJob):
         """By hand."""
         whole = ["--whole"] if self.recipe.object_kind(self.part) == "whole" else []
         whole += ["--anonymous"] if self.recipe.twin(self.part) else []
-        return self.gpu("assemble", str(self.ptx), "--arch", self.arch, *whole, *assembling(self.recipe.assemble_options(self.part)))
+        whole += [f"--defer={self.part.digest}"] if self.recipe.deferred else []
+        options = assembling(self.recipe.assemble_options(self.part), self.recipe.provider)
+        return self.gpu("assemble", str(self.ptx), "--arch", self.arch, *whole, *options)
 
     def key(self) -> tuple[tuple[str, str], ...]:
         """The object's."""
@@ -468,7 +471,3 @@ class DeferJob(AssembleJob):
     """PTX becomes a file of its own kind, which the link finishes."""
 
     stage: ClassVar[str] = "defer"
-
-    def command(self) -> list[str]:
-        """By hand."""
-        return [*super().command(), "--defer"]

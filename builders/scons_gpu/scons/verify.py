@@ -18,16 +18,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scons_gpu.assemble.choose import choose
+from scons_gpu.assemble.making import parts
 from scons_gpu.errors import DamagedError, DiffersError, GpuError
+from scons_gpu.lower.choose import library
 from scons_gpu.scons.steps import Outcome
 from scons_gpu.scons.units import AssembleJob, LowerJob, UnitJob
 from scons_gpu.store import record as records
+from scons_gpu.toolchain.libraries import NAMES
 from scons_gpu.toolchain.process import private_folder
 from scons_gpu.toolchain.tools import discover
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scons_gpu.assemble.choose import Need
     from scons_gpu.plan import Part
     from scons_gpu.scons.units import Recipe
     from scons_gpu.store.record import Entry, Record
@@ -174,18 +178,36 @@ def _hint(found: list[Difference]) -> str:
 def _key_now(recipe: Recipe, part: Part, what: str, key: _Key) -> _Key:
     """The key that an entry would have if nothing were believed that is kept of tools. As it was, where they cannot be looked at."""
     try:
-        tools = _tools_now(*(recipe.environment.get(name, "") for name in ("GPU_CUDA_PATH", "GPU_CUDA_HEADERS", "GPU_CLANG")))
-        found = {"llvm": tools.llvm, "libdevice": tools.libdevice.identity if part.libdevice and tools.libdevice else ""}
+        chosen = (recipe.environment.get(name, "") for name in ("GPU_CUDA_PATH", "GPU_CUDA_HEADERS", "GPU_CLANG"))
+        tools = _tools_now(*chosen, libraries=_libraries(recipe, part, what))
+        nvvm = library(tools, recipe.lower_options(part))
+        found = {
+            "llvm": tools.llvm,
+            "libdevice": tools.libdevice.identity if part.libdevice and tools.libdevice else "",
+            "nvvm": f"{nvvm.version} {nvvm.identity}" if nvvm else "",
+        }
         now = dataclasses.replace(part, key=tuple((name, found.get(name, value)) for name, value in part.key))
         if what == "PTX":
             return tuple(sorted(now.key))
-        provider = choose(tools, wanted=recipe.assembler().name, needs=(), facts=recipe.workspace.facts).provider
+        needs: tuple[Need, ...] = ("relocatable", "link") if recipe.deferred else ()
+        wanted = recipe.assembler().name
+        provider = choose(tools, wanted=wanted, needs=needs, always_defer=recipe.deferred, facts=recipe.workspace.facts).provider
         return dataclasses.replace(recipe, provider=provider).object_fields(now)
     except GpuError:
         return key
 
 
+def _libraries(recipe: Recipe, part: Part, what: str) -> tuple[str, ...]:
+    """The libraries that took part."""
+    lowered = ("nvvm",) if recipe.lower_options(part).by == "nvvm" else ()
+    assembled = parts(recipe.assembler().name) if what == "object" else ()
+    return tuple(name for name in (*lowered, *assembled) if name in NAMES)
+
+
 @functools.cache
-def _tools_now(cuda_path: str, cuda_headers: str, clang: str) -> Toolchain:
+def _tools_now(cuda_path: str, cuda_headers: str, clang: str, *, libraries: tuple[str, ...]) -> Toolchain:
     with private_folder() as facts:
-        return discover(environ=os.environ, prefix=sys.prefix, cuda_path=cuda_path, cuda_headers=cuda_headers, clang=clang, facts=facts)
+        tools = discover(environ=os.environ, prefix=sys.prefix, cuda_path=cuda_path, cuda_headers=cuda_headers, clang=clang, facts=facts)
+        for name in libraries:
+            tools.library(name)  # while there is a folder for what is learned of it
+        return tools

@@ -12,16 +12,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-import scons_gpu
 from scons_gpu.errors import from_json
 from scons_gpu.lower.options import INSTEAD
+from scons_gpu.toolchain import python
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,17 +35,7 @@ SPOILING = ("assemble", "link")
 GRACE = 2.0
 """Seconds that a worker has to end by itself. It takes a few milliseconds, unless it was stopped."""
 
-# Not `-m`: that puts the current folder first, and a project's own `select.py` or `json.py` would be taken for Python's. The folder
-# given leads for the one import of the package, so that it is this very one; then it stands last, behind the standard library.
-_START = """
-import sys
-sys.path[:] = [folder for folder in sys.path if folder]
-sys.path.insert(0, sys.argv[1])
-import scons_gpu
-sys.path.append(sys.path.pop(0))
-from scons_gpu.workers.worker import main
-main()
-"""
+_START = "from scons_gpu.workers.worker import main\nmain()\n"
 
 
 class Pool:
@@ -132,9 +120,8 @@ class _Worker:
     def __init__(self, environ: Mapping[str, str]) -> None:
         # Without a name: nothing is left behind, however this process ends.
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
-        package = str(Path(scons_gpu.__file__).parent.parent)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _START, package],
+            python.command(_START),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
