@@ -23,6 +23,7 @@ import ctypes
 import json
 import os
 import re
+import signal
 import sys
 import tempfile
 import threading
@@ -47,6 +48,7 @@ _ONE = threading.Lock()
 _TOOL = "nvJitLink"
 _STRAY = re.compile(r"(?:@E@)?((?:error|fatal)\s*: .*)", re.DOTALL)  # the mark is there once the library has failed
 _CUBIN, _PTX = 1, 2  # nvJitLinkInputType
+_OTHERS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP)
 _MISSING_BINDINGS = "pip install 'scons-gpu[toolkit]' brings cuda-python"
 
 # What the probe tries is a call with an external function, for an architecture that every release since 11.8 knows.
@@ -67,7 +69,13 @@ import scons_gpu
 sys.path.append(sys.path.pop(0))
 from scons_gpu.assemble.nvjitlink_library import load, serve, tried
 """
-_PROBE = "print(*tried(load(sys.argv[2])))"
+_PROBE = """
+from scons_gpu.errors import GpuError
+try:
+    print(*tried(load(sys.argv[2])))
+except GpuError as error:
+    sys.exit(error.output or error.what)
+"""
 _SERVE = "serve(load(sys.argv[2]))"
 
 
@@ -215,8 +223,13 @@ def tried(library: Library) -> tuple[str, ...]:
 
 
 def probe(path: str) -> dict[str, str]:
-    """What `tried` says of the library at `path`, each as "yes" or "no"; `words` is why, where it does not even run."""
+    """What `tried` says of the library at `path`, each as "yes" or "no"; `words` is why, where it does not even run.
+
+    Raises ToolKilledError where somebody else ended it: that says nothing about the library, and is not to be remembered.
+    """
     ended = run([sys.executable, "-c", _START + _PROBE, _package(), path])
+    if -ended.status in _OTHERS:
+        raise killed(_TOOL, -ended.status, peak_kib=ended.peak_kib, output=ended.stderr)
     found = ended.stdout.split() if ended.status == 0 else []
     words = "" if ended.status == 0 else (ended.stderr.strip().splitlines() or [f"it ended with status {ended.status}"])[-1]
     return {**{name: "yes" if name in found else "no" for name in ("link", "relocatable", "clones")}, "words": words}
