@@ -167,8 +167,15 @@ def test_a_folder_that_cannot_be_written_is_named(project: Project) -> None:
     project.write("net.ll", LL_HEAD + STACK)
     project.write("taken", "a file\n")
     project.write("seen/build", "a file too\n")
-    for name, file in (("taken", "taken"), ("seen", "seen/build")):
-        assert f"GPU_DUMP: File {project.path(file)} found where directory expected" in project.fail(f"GPU_DUMP={name}").stderr
+    project.path("loop").symlink_to("loop")
+    project.build()
+    for name, file in (("taken", "taken"), ("taken/below", "taken"), ("loop", "loop")):
+        refused = project.fail(f"GPU_DUMP={name}").stderr
+        assert refused == f"error: GPU_DUMP={name}: {project.path(file)} is no folder\n  name a folder; one that is not there yet is made\n"
+    assert "the files would lie among those that the build makes" in project.fail("GPU_DUMP=.").stderr
+    project.idle()  # what was refused took nothing away
+    project.path("build/net/net/sm_90.cubin").unlink()
+    assert f"GPU_DUMP: File {project.path('seen/build')} found where directory expected" in project.fail("GPU_DUMP=seen").stderr
     result = project.fail("GPU_DUMP=1")
     assert "error: GPU_DUMP=1 names no folder\n  as in GPU_DUMP=dump" in result.stderr
     project.build()

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scons_gpu.assemble import nvjitlink, nvjitlink_library
+from scons_gpu.assemble.choose import choose
 from scons_gpu.assemble.nvjitlink import NvJitLinkProvider
-from scons_gpu.assemble.provider import AssembleOptions, Capabilities
-from scons_gpu.errors import (
-    LinkError,
-    ToolError,
-    ToolMissingError,
-)
+from scons_gpu.assemble.provider import AssembleOptions
+from scons_gpu.errors import LinkError, ToolError, ToolKilledError, ToolMissingError
+from scons_gpu.toolchain.libraries import Found, Libraries
+from scons_gpu.toolchain.model import Tool
+from scons_gpu.toolchain.tools import Toolchain
 
 if TYPE_CHECKING:
     from scons_gpu.assemble.provider import Provider
@@ -93,10 +93,31 @@ def test_a_library_that_does_not_load_can_do_nothing(tmp_path: Path) -> None:
     broken = tmp_path / "libnvJitLink.so.13"
     broken.write_bytes(b"no library")
     provider = NvJitLinkProvider(nvjitlink=replace(tool("nvjitlink"), path=str(broken)), facts=tmp_path / "facts")
-    assert provider.capabilities == Capabilities(compile=False, relocatable=False, link=False, clones_functions=False)
-    with pytest.raises(ToolMissingError, match=r"nvJitLink \(.*\) cannot be used") as caught:
-        provider.compile(kernel("a"), target=SM_90, options=PLAIN)
-    assert "invalid ELF header" in caught.value.output or "file too short" in caught.value.output
+    for ask in (lambda: provider.capabilities, lambda: provider.compile(kernel("a"), target=SM_90, options=PLAIN)):
+        with pytest.raises(ToolMissingError, match=r"nvJitLink \(.*\) cannot be used: .*(invalid ELF header|file too short)$"):
+            ask()
+
+
+def test_t4_why_a_library_does_not_load_is_told_where_one_is_chosen(tmp_path: Path) -> None:
+    """GPU_CUDA_PATH at a folder with such a file: "cannot link" would send its user after the wrong thing."""
+    broken = tmp_path / "libnvJitLink.so.13"
+    broken.write_bytes(b"")
+    found = Found(Tool(name="nvjitlink", path=str(broken), version="13.5.37", identity="0" * 64, origin="GPU_CUDA_PATH"))
+    for name in ("nvjitlink", "ptxas+nvjitlink"):
+        machine = Toolchain(ptxas=tool("ptxas"), libraries=Libraries(known={"nvjitlink": found}))
+        with pytest.raises(ToolMissingError, match="does not fit") as caught:
+            choose(machine, wanted=name, needs=["link"], facts=tmp_path / "facts")
+        assert f"{name}: nvJitLink ({broken}) cannot be used: {broken}: file too short" in caught.value.output
+
+
+def test_a_trial_that_somebody_killed_says_nothing_about_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remembered, it would shut the library out until it changes."""
+    facts, library = tmp_path / "facts", tool("nvjitlink")
+    with monkeypatch.context() as patch:
+        patch.setattr(nvjitlink_library, "_PROBE", "import os; os.kill(os.getpid(), 9)")
+        with pytest.raises(ToolKilledError, match="nvJitLink was killed by SIGKILL"):
+            _ = NvJitLinkProvider(nvjitlink=library, facts=facts).capabilities
+    assert NvJitLinkProvider(nvjitlink=library, facts=facts).capabilities.link
 
 
 def test_a_second_library_in_one_process_is_refused(every: dict[str, Provider], tmp_path: Path) -> None:

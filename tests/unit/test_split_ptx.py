@@ -11,6 +11,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from scons_gpu.errors import RefusedError, SourceError
+from scons_gpu.source.ptx import read_ptx
 from scons_gpu.split import digest, ptx_uses
 from scons_gpu.split.index import Index, Unit, from_text, to_text
 from scons_gpu.split.ptx import split_ptx
@@ -425,6 +426,10 @@ def test_shared_memory_of_a_function_that_state_leads_to_is_not_doubled() -> Non
         (HEAD + ".visible .entry k() { ret; } .visible .entry k() { ret; }", "k.ptx", "k is defined twice"),
         (HEAD + ".global .u32 x; .visible .global .u32 x;", "k.ptx", "x is defined twice"),
         (HEAD + ".alias a, b;", "k.ptx", "alias a stands for b"),
+        (HEAD + entry("a") + "\n" + HEAD + entry("b"), "k.ptx:13", "is a second head: one file holds one module"),
+        (HEAD + entry("a") + ".target sm_70\n" + entry("b"), "k.ptx:12", "is a second head: one file holds one module"),
+        (HEAD + '// \u00fc\n.file 1 "\u00fc.cu"\n' + entry("k\u00e4"), "k.ptx:7", "'\u00e4' stands outside comments and strings"),
+        (HEAD + "\ufeff" + entry("a"), "k.ptx:4", "stands outside comments and strings"),
         (HEAD.replace("64", "32") + ".entry k() { ret; }", "k.ptx", r"\.address_size is 32"),
         (HEAD.replace("sm_80", "sm_90a") + ".entry k() { ret; }", "k.ptx", r"its \.target is sm_90a, which cannot be built for sm_90"),
         (HEAD.replace("sm_80", "sm_100") + ".entry k() { ret; }", "k.ptx", r"its \.target is sm_100, which cannot be built for sm_90"),
@@ -434,6 +439,20 @@ def test_s13_broken_ptx_is_an_error_with_its_place(text: str, where: str, said: 
     with pytest.raises(SourceError, match=said) as caught:
         split(head=text)
     assert caught.value.source == where
+
+
+@pytest.mark.parametrize(("named", "hint"), [("banana", "no architecture is called so"), ("sm_100a", "name sm_100a in GPU_ARCHS")])
+def test_a_target_that_does_not_fit_has_a_hint_that_does(named: str, hint: str) -> None:
+    with pytest.raises(SourceError, match=f"its .target is {named}") as caught:
+        split(head=HEAD.replace("sm_80", named) + entry("a"))
+    assert hint in caught.value.hint
+
+
+def test_the_mark_that_editors_put_first_is_no_text(tmp_path: Path) -> None:
+    """ptxas does not read it, Windows' editors write it."""
+    path = tmp_path / "k.ptx"
+    path.write_bytes(b"\xef\xbb\xbf" + (HEAD + entry("a")).replace("\n", "\r\n").encode())
+    assert read_ptx(path, name="k.ptx", target=parse("sm_90")[0]) == HEAD + entry("a")
 
 
 def test_m4_nothing_is_no_kernel_and_no_error() -> None:

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scons_gpu.errors import UsageError
 from scons_gpu.plan import Part, PlannedKernel
 from scons_gpu.scons.unit_files import file_name, folder_of
 
@@ -58,3 +60,10 @@ def test_modules_do_not_meet_wherever_their_folders_are() -> None:
     outside = [folder_of(dump, Path(f"/{place}/net/ops"), top=top) for place in ("one", "two")]
     assert all(path.parent.parent == dump and path.parent.name.startswith("net-") and path.name == "ops" for path in outside)
     assert len(set(outside)) == 2
+
+
+def test_a_dump_among_what_is_built_is_refused() -> None:
+    """A kernel may be called as a source is: its slice would lie where the source's IR does."""
+    for dump in ("/work/tree", "/work/tree/"):
+        with pytest.raises(UsageError, match="the files would lie among those that the build makes in /work/tree/build/net/ops"):
+            folder_of(Path(dump), Path("/work/tree/build/net/ops"), top=Path("/work/tree"))

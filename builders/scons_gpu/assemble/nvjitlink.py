@@ -40,8 +40,14 @@ class NvJitLinkProvider:
 
     @cached_property
     def capabilities(self) -> Capabilities:
-        """Tried once per library, in a process of its own. Its "whole" object is a link of one: there, too, clones keep the registers."""
+        """Tried once per library, in a process of its own. Its "whole" object is a link of one: there, too, clones keep the registers.
+
+        Raises ToolMissingError for a library that does not even run, with its reason in one line: whoever chooses shows it.
+        """
         can = self._probed
+        if can["words"]:
+            msg = f"{_TOOL} ({self._tool.path}) cannot be used: {can['words']}"
+            raise ToolMissingError(msg)
         links = can["link"] == "yes"
         return Capabilities(
             compile=links,

@@ -23,6 +23,7 @@ import ctypes
 import json
 import os
 import re
+import signal
 import sys
 import tempfile
 import threading
@@ -45,6 +46,7 @@ _ONE = threading.Lock()
 _TOOL = "nvJitLink"
 _STRAY = re.compile(r"(?:@E@)?((?:error|fatal)\s*: .*)", re.DOTALL)  # the mark is there once the library has failed
 _CUBIN, _PTX = 1, 2  # nvJitLinkInputType
+_OTHERS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP)
 _MISSING_BINDINGS = "pip install 'scons-gpu[toolkit]' brings cuda-python"
 
 # What the probe tries is a call with an external function, for an architecture that every release since 11.8 knows.
@@ -56,8 +58,20 @@ _TRIED = """\
 .visible .func (.param .b32 r) g(.param .b32 a) { .reg .b32 %r<2>; ld.param.b32 %r1, [a]; st.param.b32 [r], %r1; ret; }
 """
 CLONES = ("-Xptxas=-enable-func-clone-sc", "-Xptxas=true")
-_START = "import sys; from scons_gpu.assemble.nvjitlink_library import load, serve, tried; "
-_PROBE = _START + "print(*tried(load(sys.argv[1])))"
+_START = """
+import sys
+from scons_gpu.assemble.nvjitlink_library import load, serve, tried
+"""
+_PROBE = (
+    _START
+    + """
+from scons_gpu.errors import GpuError
+try:
+    print(*tried(load(sys.argv[1])))
+except GpuError as error:
+    sys.exit(error.output or error.what)
+"""
+)
 _SERVE = _START + "serve(load(sys.argv[1]))"
 
 
@@ -201,8 +215,13 @@ def tried(library: Library) -> tuple[str, ...]:
 
 
 def probe(path: str) -> dict[str, str]:
-    """What `tried` says of the library at `path`, each as "yes" or "no"; `words` is why, where it does not even run."""
+    """What `tried` says of the library at `path`, each as "yes" or "no"; `words` is why, where it does not even run.
+
+    Raises ToolKilledError where somebody else ended it: that says nothing about the library, and is not to be remembered.
+    """
     ended = run(python.command(_PROBE, path))
+    if -ended.status in _OTHERS:
+        raise killed(_TOOL, -ended.status, peak_kib=ended.peak_kib, output=ended.stderr)
     found = ended.stdout.split() if ended.status == 0 else []
     words = "" if ended.status == 0 else (ended.stderr.strip().splitlines() or [f"it ended with status {ended.status}"])[-1]
     return {**{name: "yes" if name in found else "no" for name in ("link", "relocatable", "clones")}, "words": words}

@@ -354,7 +354,14 @@ def _dump(env: Any, value: Any) -> Path | None:
     if str(value).lower() in {"0", "1", "yes", "no", "true", "false", "on", "off"}:
         msg = f"GPU_DUMP={value} names no folder"
         raise UsageError(msg, hint="as in GPU_DUMP=dump, or leave it empty; what scons-gpu bench measures, scons gpu-dump makes")
-    return _folder(env, value) if value else None
+    if not value:
+        return None
+    folder = _folder(env, value)
+    taken = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), folder.parent)
+    if not taken.is_dir():
+        msg = f"GPU_DUMP={value}: {taken} is no folder"
+        raise UsageError(msg, hint="name a folder; one that is not there yet is made")
+    return folder
 
 
 def _folder(env: Any, item: Any) -> Path:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from scons_gpu.errors import DamagedError
+from scons_gpu.errors import DamagedError, UsageError
 from scons_gpu.plan.candidates import short
 from scons_gpu.scons import _internals, asked
 from scons_gpu.scons.steps import Outcome, Step, answered
@@ -49,6 +49,9 @@ def folder_of(dump: Path, folder: Path, *, top: Path) -> Path:
     below = Path(os.path.relpath(folder, top))
     if below.parts[0] == os.pardir:
         below = Path(f"{folder.parent.name}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}", folder.name)
+    if dump / below == folder:
+        msg = f"GPU_DUMP: in {dump} the files would lie among those that the build makes in {folder}"
+        raise UsageError(msg, hint="name another folder, as in GPU_DUMP=dump")
     return dump / below
 
 

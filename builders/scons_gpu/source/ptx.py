@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["Assembler", "check", "check_version", "read_module", "read_ptx", "read_text"]
 
 _VERSION = re.compile(r"^\s*\.version\s+(\d+\.\d+)", re.MULTILINE)
+_STRING = re.compile(r'"[^"\n]*"')
+_FOREIGN = re.compile(r"[^\x00-\x7f]")
+_NAMED = re.compile(r"sm_\d+[af]?")
 _ELF = b"\x7fELF"
 
 
@@ -63,7 +66,7 @@ def _bytes(path: Path, name: str) -> bytes:
 
 def _decoded(data: bytes, name: str) -> str:
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")  # editors put a mark at the beginning, which no assembler reads
         at = text.find("\0")
         trouble = "a zero byte" if at >= 0 else ""
     except UnicodeDecodeError as error:
@@ -77,11 +80,23 @@ def _decoded(data: bytes, name: str) -> str:
 
 def read_module(text: str, *, name: str) -> Module | None:
     """The module that the text is, without its comments; None where there is nothing in it. Raises SourceError."""
+    read = ptx_reader.uncommented(text)
+    if not read.isascii():
+        _check_ascii(read, name)
     try:
-        return ptx_reader.parse(ptx_reader.uncommented(text))
+        return ptx_reader.parse(read)
     except ptx_reader.UnreadableError as error:
         where = f"{name}:{error.line}" if error.line else name
         raise SourceError(error.why if not error.line else f"this {error.why}", source=where, output=error.shown) from None
+
+
+def _check_ascii(text: str, name: str) -> None:
+    """Strings may be left out of what is assembled; of all else assemblers take ASCII alone, and where none runs nobody else would tell."""
+    found = _FOREIGN.search(_STRING.sub(lambda string: "." * len(string[0]), text))
+    if found:
+        line = text.count("\n", 0, found.start()) + 1
+        msg = f"{found[0]!r} stands outside comments and strings, where PTX has ASCII alone"
+        raise SourceError(msg, source=f"{name}:{line}", output=text.split("\n")[line - 1].strip())
 
 
 def check(module: Module, *, name: str, target: Target, assembler: Assembler | None = None) -> None:
@@ -115,6 +130,8 @@ def _check_version(version: str, *, name: str, assembler: Assembler) -> None:
 
 
 def _advice(named: str) -> str:
+    if not _NAMED.fullmatch(named):
+        return "no architecture is called so"
     if named.endswith("a"):
         return f"PTX for {named} runs on that GPU alone: name {named} in GPU_ARCHS, or compile the source for another"
     if named.endswith("f"):

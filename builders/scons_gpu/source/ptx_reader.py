@@ -157,7 +157,10 @@ def parse(text: str) -> Module | None:
             elif line["loc"]:
                 statements.append(Statement(kind="loc", text=line[0]))
             else:
-                fields.update((name, value) for name, value in line.groupdict().items() if value)
+                found = {name: value for name, value in line.groupdict().items() if value}
+                if any(name in fields for name in found):
+                    raise _fail(text, position, "is a second head: one file holds one module")
+                fields.update(found)
         position = _skip(text, end)
     return Module(header=_header(fields), statements=tuple(statements), files=tuple(files))
 
