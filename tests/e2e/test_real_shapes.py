@@ -72,6 +72,8 @@ DIFFERENT = {
     "doubles": LOCAL,
 }
 """In images. In bundles no kernel is."""
+DYNAMIC = {"staged", "shuffle_wide", "scan"}
+"""Kernels whose shared memory is all dynamic."""
 
 
 @pytest.fixture(scope="module")
@@ -147,22 +149,30 @@ def test_every_mode_holds_every_kernel(shapes: Project, mode: str, group: str) -
 
 def test_whole_modules_have_the_undivided_code(reports: dict[str, Report]) -> None:
     counts = reports["whole"].counts()
-    assert counts == {**dict.fromkeys(counts, 0), "identical": 72, "private state made visible": 1}
+    assert counts["identical"] + counts["constant placement"] == sum(KERNELS.values()) - 1
+    assert counts["private state made visible"] == 1
 
 
 def figures(project: Project, mode: str) -> dict[str, tuple[int, int, int]]:
     """Registers, stack and static shared memory of each kernel, as the manifest tells them."""
     modules = project.manifest(mode)["modules"]
     return {
-        symbol: tuple(kernel["archs"]["sm_90"][name] for name in ("registers", "stack_bytes", "shared_bytes"))
+        kernel["readable"].partition("(")[0]: tuple(kernel["archs"]["sm_90"][name] for name in ("registers", "stack_bytes", "shared_bytes"))
         for group in KERNELS
-        for symbol, kernel in modules[group]["kernels"].items()
+        for kernel in modules[group]["kernels"].values()
     }
 
 
-@pytest.mark.parametrize("mode", ["nvjitlink", "deferred"])
-def test_what_nvjitlink_makes_takes_what_the_image_of_ptxas_takes(shapes: Project, mode: str) -> None:
-    assert figures(shapes, mode) == figures(shapes, "image")
+def test_the_image_of_nvjitlink_takes_what_that_of_ptxas_takes(shapes: Project) -> None:
+    expected, made = figures(shapes, "image"), figures(shapes, "nvjitlink")
+    unlike = {name: (expected[name], made[name]) for name in expected if made[name] != expected[name]}
+    # What its relocatable link does to dynamic shared memory where there is no other: docs/providers.md.
+    assert unlike.keys() == DYNAMIC
+    assert all(mine == (*theirs[:2], 32) and theirs[2] == 0 for theirs, mine in unlike.values())
+
+
+def test_a_deferred_link_makes_what_the_image_of_ptxas_takes(shapes: Project) -> None:
+    assert figures(shapes, "deferred") == figures(shapes, "image")
 
 
 def test_further_modes_lower_no_unit_again(shapes: Project) -> None:
