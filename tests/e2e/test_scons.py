@@ -295,7 +295,7 @@ def test_without_an_assembler_the_places_are_told(net: Project, tmp_path: Path) 
     assert not net.exists("build")
 
 
-def test_without_any_tool_the_message_says_what_to_install(net: Project, tmp_path: Path) -> None:
+def test_l7_without_any_tool_there_is_ptx_and_the_message_says_what_to_install(net: Project, tmp_path: Path) -> None:
     """A Python without wheels, on a machine whose own CUDA is hidden."""
     net.write("SConstruct", f"import sys\nsys.prefix = {str(tmp_path)!r}\n" + HEAD + NET)
     for name in ("CUDA_HOME", "CUDA_PATH"):
@@ -307,11 +307,12 @@ def test_without_any_tool_the_message_says_what_to_install(net: Project, tmp_pat
     done = subprocess.run(argv, cwd=net.root, env=net.environ, capture_output=True, text=True, check=False)
     if "unshare" in done.stderr or "mount:" in done.stderr:
         pytest.skip(f"no mounts of one's own here: {done.stderr.strip()}")
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.count("error: ") == 1
-    assert "ptxas" in done.stderr
-    assert "install scons-gpu[toolkit]" in done.stderr
-    assert not net.exists("build")
+    if "driver" in done.stderr:
+        pytest.skip("this machine has a driver, which links")
+    assert done.returncode == 0, done.stderr
+    assert "nothing that assembles was found, modules end with PTX; install scons-gpu[toolkit]" in done.stderr
+    assert net.read("build/net/net/sm_90.ptx").count(".entry") == 2
+    assert net.bytes("build/net/net.fatbin").startswith(b"\x50\xed\x55\xba")
 
 
 def test_a_source_that_is_not_there_or_no_file(net: Project) -> None:

@@ -120,7 +120,8 @@ def choose(  # noqa: PLR0913 - one keyword for each thing that decides
     if old:
         return old[0]  # nothing knows all architectures: the first is asked, and what it lacks is told
     if wanted == "auto" and not _any(toolchain):
-        return Choice(None, (*log, f"{NONE}: taken: nothing that assembles was found, modules end with PTX"))
+        found = f"nothing that assembles was found, modules end with PTX; {_HINT} (scons-gpu doctor shows where was looked)"
+        return Choice(None, (*log, f"{NONE}: taken: {found}"))
     what = "no assembler fits" if wanted == "auto" else f"GPU_PROVIDER={wanted} does not fit"
     msg = f"{what}: this build needs to {_needed(needs)}"
     raise ToolMissingError(msg, output="\n".join(log), hint=_HINT)

@@ -391,7 +391,7 @@ def check_tools(session: Session, tools: Toolchain, targets: Sequence[Target], c
     """Says what there is to say of the tools that were chosen. Raises for what may not be used together, or not for these architectures."""
     making = choice.making if choice else None
     if choice and not making:
-        session.warn("\n".join((choice.log[-1], *(f"    {line}" for line in choice.log[:-1]))))
+        session.warn(choice.log[-1])
     assembler = making.compiler if making else None if choice else tools.ptxas
     for warning in versions.check(targets, llvm=tools.llvm, assembler=assembler, linker=making.linker if making else None):
         session.warn(warning)
