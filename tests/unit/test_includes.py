@@ -39,3 +39,17 @@ def test_angled_names_are_not_looked_for_beside_the_file(tmp_path: Path) -> None
 def test_a_source_that_includes_itself_ends(tmp_path: Path) -> None:
     write(tmp_path, k_cu='#include "k.cu"\n#include "a.h"\n', a_h='#include "a.h"\n#include "k.cu"\n')
     assert list(includes("k.cu", search=["."], top=str(tmp_path)).files) == ["a.h"]
+
+
+def test_r2_the_toolkits_headers_are_read_and_what_they_lack_is_not_told(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        k_cu='#include <half.h>\n#include "a.h"\n',
+        a_h="#pragma once\n",
+        kit__half_h='#include "half.hpp"\n#include <of_the_host>\n#include HIDDEN\n',
+        kit__half_hpp="#pragma once\n",
+        kit__a_h="#error never\n",
+    )
+    found = includes("k.cu", search=["."], top=str(tmp_path), toolkit=[str(tmp_path / "kit")])
+    assert list(found.files) == [f"{tmp_path}/kit/half.h", "a.h", f"{tmp_path}/kit/half.hpp"]
+    assert (list(found.missing), list(found.unknown)) == ([], [])

@@ -65,7 +65,6 @@ def taking(request: pytest.FixtureRequest, every: dict[str, Provider]) -> Provid
 
 
 def test_l11_a_hundred_calls_at_once_give_equal_bytes(provider: Provider) -> None:
-    """The first of the tests, because a library that failed once is not called in this process again."""
     operations = [provider.compile, provider.compile_relocatable]
 
     def call(number: int) -> tuple[int, bytes]:
@@ -167,6 +166,7 @@ def test_options_are_in_the_key(provider: Provider) -> None:
         )
 
 
+@pytest.mark.spoils
 def test_a_flag_that_nobody_knows_fails_with_the_tools_words(provider: Provider) -> None:
     options = AssembleOptions(flags=("-bogus",))
     if provider.name == "driver":
@@ -194,6 +194,7 @@ def test_verbosity(provider: Provider) -> None:
     assert loud.data == provider.compile(kernel("a"), target=SM_90, options=PLAIN).data
 
 
+@pytest.mark.spoils
 def test_l10_syntax_names_kernel_and_line(provider: Provider) -> None:
     with pytest.raises(PtxSyntaxError) as caught:
         provider.compile(BROKEN, target=SM_90, options=PLAIN)
@@ -201,6 +202,7 @@ def test_l10_syntax_names_kernel_and_line(provider: Provider) -> None:
     assert "PTX line 18; error   : Not a name of any known instruction: 'frobnicate'" in caught.value.output
 
 
+@pytest.mark.spoils
 def test_text_that_is_no_ptx(provider: Provider) -> None:
     for text in ("hello", ""):
         with pytest.raises(GpuError) as caught:
@@ -208,6 +210,7 @@ def test_text_that_is_no_ptx(provider: Provider) -> None:
         assert isinstance(caught.value, ToolError | LinkError)
 
 
+@pytest.mark.spoils
 def test_l10_an_architecture_that_nobody_knows_in_three_operations(provider: Provider, parts: Parts) -> None:
     part = parts.deferred(provider, kernel("a"), target=UNKNOWN) if provider.capabilities.link_ptx else parts.object(kernel("a"))
     with pytest.raises(UnsupportedArchError, match="sm_33"):
@@ -219,11 +222,13 @@ def test_l10_an_architecture_that_nobody_knows_in_three_operations(provider: Pro
         provider.link([part], target=UNKNOWN, options=PLAIN)
 
 
+@pytest.mark.spoils
 def test_a_newer_ptx_than_the_tool_reads(provider: Provider) -> None:
     with pytest.raises(UnsupportedArchError, match=r"reads PTX up to \d+\.\d+, and this is PTX 99\.9"):
         provider.compile(kernel("a").replace("7.8", "99.9"), target=SM_90, options=PLAIN)
 
 
+@pytest.mark.spoils
 def test_l10_an_undefined_symbol_named_by_compile_and_by_link(provider: Provider, parts: Parts) -> None:
     with pytest.raises(MissingSymbolError, match="nobody defines ext"):
         provider.compile(CALLER, target=SM_90, options=PLAIN)
@@ -287,6 +292,7 @@ def test_a_linker_of_objects_refuses_ptx(every: dict[str, Provider], parts: Part
         every[name].link([parts.deferred(every["ptxas"], kernel("k"))], target=SM_90, options=PLAIN)
 
 
+@pytest.mark.spoils
 def test_l5_bad_ptx_in_a_link_names_kernel_and_source(taking: Provider, parts: Parts) -> None:
     good = parts.deferred(taking, kernel("a"), "a")
     with pytest.raises(PtxSyntaxError) as caught:
@@ -300,6 +306,7 @@ def test_l5_bad_ptx_in_a_link_names_kernel_and_source(taking: Provider, parts: P
         taking.link([alone], target=SM_90, options=PLAIN)
 
 
+@pytest.mark.spoils
 def test_l5_what_a_deferred_part_lacks_names_its_kernel(taking: Provider, parts: Parts) -> None:
     with pytest.raises(MissingSymbolError, match="nobody defines ext") as caught:
         taking.link([parts.object(kernel("a"), "a"), parts.deferred(taking, CALLER, "caller")], target=SM_90, options=PLAIN)
@@ -317,6 +324,7 @@ def test_spilling_in_a_link(taking: Provider, parts: Parts) -> None:
     assert (caught.value.kernel, caught.value.source) == ("heavy(float*)", "heavy.cu")
 
 
+@pytest.mark.spoils
 def test_a_name_defined_twice_is_an_error_that_names_both(provider: Provider, parts: Parts) -> None:
     """nvJitLink prints this, says that it succeeded, and gives an image."""
     given = [parts.object(kernel("k"), "one"), parts.object(kernel("k"), "other")]

@@ -28,17 +28,22 @@ class Includes:
         """`#include NAME`, where NAME is a macro."""
 
 
-def includes(source: str, *, search: Sequence[str], top: str) -> Includes:
-    """All that `source` includes, and what that includes. `search` and what is found are relative to `top`, or absolute."""
-    found = Includes()
+def includes(source: str, *, search: Sequence[str], top: str, toolkit: Sequence[str] = ()) -> Includes:
+    """All that `source` includes, and what that includes. `search` and what is found are relative to `top`, or absolute.
+
+    `toolkit`: folders that come after those. Their headers are read too, for another toolkit has others, but what these lack is nobody's
+    mistake, and nothing to tell or to wait for.
+    """
+    found, theirs = Includes(), Includes()
     todo = [source]
     for path in todo:
-        for name, quoted in _names(Path(top, path), found):
+        said = theirs if path.startswith(tuple(f"{folder}/" for folder in toolkit)) else found
+        for name, quoted in _names(Path(top, path), said):
             beside = [os.path.dirname(path)] if quoted else []  # noqa: PTH120 - a string, as the compiler makes it
-            places = (os.path.normpath(os.path.join(folder, name)) for folder in (*beside, *search))  # noqa: PTH118 - the same
+            places = (os.path.normpath(os.path.join(folder, name)) for folder in (*beside, *search, *toolkit))  # noqa: PTH118 - the same
             there = next((place for place in places if Path(top, place).is_file()), None)
             if there is None:
-                found.missing[name] = None
+                said.missing[name] = None
             elif there not in found.files and there != source:
                 found.files[there] = None
                 todo.append(there)

@@ -41,7 +41,8 @@ def compile_cuda(  # noqa: PLR0913 - one keyword for each thing that decides
     where the library does not load.
     """
     search = [str(Path(source).parent), *options.cpppath]
-    read = includes(source, search=search, top=top)
+    toolkit = _toolkit(library)
+    read = includes(source, search=search, top=top, toolkit=toolkit)
     try:
         text = Path(top, source).read_bytes()
     except OSError as error:
@@ -50,7 +51,7 @@ def compile_cuda(  # noqa: PLR0913 - one keyword for each thing that decides
     flags = [
         f"--gpu-architecture={nvidia.architecture(target)}",
         *nvidia.code_flags(options),
-        *(f"-I{folder or '.'}" for folder in (*search, *_toolkit(library))),
+        *(f"-I{folder or '.'}" for folder in (*search, *toolkit)),
         *nvidia.spelled(options.nvcc_flags),
     ]
     said = [nvidia.left_out(options)]
