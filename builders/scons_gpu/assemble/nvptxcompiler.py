@@ -94,7 +94,8 @@ class _Library:
     def __init__(self, path: str) -> None:
         try:
             self._functions = ctypes.CDLL(path)
-        except OSError as error:
+            self._functions.nvPTXCompilerCreate  # noqa: B018 - a library of something else has none
+        except (OSError, AttributeError) as error:
             msg = f"{path} does not load: {error}"
             raise ToolMissingError(msg, hint="remove the file: the next build makes it anew") from None
 

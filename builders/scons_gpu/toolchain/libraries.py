@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import GpuError
-from scons_gpu.store.files import TEMPORARY
+from scons_gpu.store.files import TEMPORARY, write_atomic
 from scons_gpu.store.lock import locked
 from scons_gpu.toolchain import fingerprint
 from scons_gpu.toolchain.model import Look, Tool
@@ -147,7 +147,7 @@ def _nvptxcompiler(order: Sequence[Place], environ: Mapping[str, str], facts: Fa
     if archive is None:
         return found
     library = _cache(environ, facts) / f"nvptxcompiler-{archive.identity[:16]}.so"
-    trouble = "" if library.is_file() else _make_library(archive.path, library, environ)
+    trouble = "" if _whole(library, facts) else _make_library(archive.path, library, environ, facts)
     look = Look("nvptxcompiler", archive.path, archive.origin, trouble or "taken")
     tool = None if trouble else Tool("nvptxcompiler", str(library), archive.version, archive.identity, archive.origin)
     return Found(tool, (*found.looked[:-1], look))
@@ -166,8 +166,25 @@ def _cache(environ: Mapping[str, str], facts: Facts) -> Path:
     return folder if os.access(folder, os.W_OK) else facts.folder
 
 
-def _make_library(archive: str, library: Path, environ: Mapping[str, str]) -> str:
-    """Has the C++ compiler make it. Gives what went wrong."""
+def _seal(library: Path) -> Path:
+    """The file beside it that holds its SHA-256."""
+    return library.with_suffix(".sha256")
+
+
+def _whole(library: Path, facts: Facts) -> bool:
+    """Whether it is there as it was made. One that lost its end may still load, and what is damaged compiles; so it is not trusted."""
+    try:
+        expected = _seal(library).read_text(encoding="ascii", errors="replace")
+        found = facts.learn(
+            "made library", str(library), files=lambda: [str(library)], find_out=lambda _: {"sha256": fingerprint.file_sha256(library)}
+        )
+    except OSError:
+        return False
+    return found["sha256"] == expected
+
+
+def _make_library(archive: str, library: Path, environ: Mapping[str, str], facts: Facts) -> str:
+    """Has the C++ compiler make it, with its seal. Gives what went wrong."""
     compiler = next((path for name in _COMPILERS if (path := shutil.which(name, path=environ.get("PATH", "")))), "")
     if not compiler:
         return f"there is no C++ compiler to make a library of it ({', '.join(_COMPILERS)})"
@@ -175,10 +192,11 @@ def _make_library(archive: str, library: Path, environ: Mapping[str, str]) -> st
     whole = ["-Wl,--no-undefined", "-Wl,--whole-archive", archive, "-Wl,--no-whole-archive"]
     try:
         with locked(library.with_suffix(".lock")):
-            if library.is_file():  # another build made it meanwhile
+            if _whole(library, facts):  # another build made it meanwhile
                 return ""
             ended = run([compiler, "-shared", "-s", "-o", str(temporary), *whole, "-lpthread", "-lm", "-ldl"], together=True)
             if ended.status == 0 and temporary.is_file():
+                write_atomic(_seal(library), fingerprint.file_sha256(temporary))
                 temporary.replace(library)
                 return ""
     except (GpuError, OSError) as error:

@@ -1,0 +1,101 @@
+"""What is made of NVIDIA's archive, in a cache that nobody guards. The archive here is a small one: what is made is what counts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from scons_gpu.assemble.nvptxcompiler import NvPtxCompilerProvider
+from scons_gpu.assemble.provider import AssembleOptions
+from scons_gpu.errors import ToolMissingError
+from scons_gpu.toolchain.arch import parse
+from scons_gpu.toolchain.facts import Facts
+from scons_gpu.toolchain.libraries import Found, libraries
+from scons_gpu.toolchain.model import Tool
+from scons_gpu.toolchain.places import Place
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A toolkit with an archive, and a cache."""
+
+    root: Path
+
+    def find(self, *, facts: str = "facts", environ: dict[str, str] | None = None) -> Found:
+        place = Place(origin="PATH", home=self.root, bins=(), libdevice=())
+        given = {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(self.root / "cache"), **(environ or {})}
+        return libraries([place], environ=given, root=str(self.root), facts=Facts(self.root / facts)).get("nvptxcompiler")
+
+    def library(self) -> Path:
+        tool = self.find().tool
+        assert tool is not None
+        return Path(tool.path)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    source, object_file = tmp_path / "small.c", tmp_path / "small.o"
+    source.write_text("int nvPTXCompilerGetVersion(void) { return 1; }\n", encoding="utf-8")
+    (tmp_path / "lib64").mkdir()
+    subprocess.run(["cc", "-fPIC", "-c", source, "-o", object_file], check=True)
+    subprocess.run(["ar", "rc", tmp_path / "lib64/libnvptxcompiler_static.a", object_file], check=True)
+    return Machine(tmp_path)
+
+
+def test_it_is_made_once_for_all_stores(machine: Machine) -> None:
+    library = machine.library()
+    before = library.stat().st_ino
+    assert machine.find(facts="another store's").tool == machine.find().tool
+    assert library.stat().st_ino == before
+    assert sorted(path.suffix for path in library.parent.iterdir()) == [".lock", ".sha256", ".so"]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "emptied", "exchanged", "a byte", "no seal", "another seal", "gone"])
+def test_t1_what_is_damaged_in_the_cache_is_made_anew(machine: Machine, damage: str) -> None:
+    """A library that lost its end takes each worker along, and one with a byte of its own makes code of its own."""
+    library = machine.library()
+    good, seal = library.read_bytes(), library.with_suffix(".sha256")
+    told = seal.read_text(encoding="ascii")
+    if damage == "no seal":
+        seal.unlink()
+    elif damage == "another seal":
+        seal.write_text("0" * 64, encoding="ascii")
+    elif damage == "gone":
+        library.unlink()
+    else:
+        bad = {"truncated": good[: len(good) // 2], "emptied": b"", "exchanged": b"\x7fELF of something else", "a byte": good[:-1] + b"!"}
+        library.write_bytes(bad[damage])
+    for facts in ("facts", "facts of another store"):
+        tool = machine.find(facts=facts).tool
+        assert tool is not None
+        assert (tool.path, library.read_bytes(), seal.read_text(encoding="ascii")) == (str(library), good, told)
+
+
+def test_without_a_compiler_what_is_damaged_is_not_taken(machine: Machine) -> None:
+    machine.library().write_bytes(b"")
+    found = machine.find(environ={"PATH": ""})
+    assert found.tool is None
+    assert "there is no C++ compiler to make a library of it" in found.looked[-1].result
+
+
+def test_what_stands_in_its_place_is_told(machine: Machine) -> None:
+    library = machine.library()
+    library.unlink()
+    library.mkdir()
+    found = machine.find()
+    assert found.tool is None
+    assert "cannot make a library of it" in found.looked[-1].result
+    assert not [path.name for path in library.parent.iterdir() if path.name.startswith(".")]
+
+
+def test_a_library_of_something_else_does_not_load(machine: Machine) -> None:
+    other = machine.root / "other.so"
+    shutil.copy(machine.library(), other)
+    provider = NvPtxCompilerProvider(Tool("nvptxcompiler", str(other), "13.5.37", "0" * 64, "PATH"), facts=machine.root / "facts")
+    with pytest.raises(ToolMissingError, match=r"other\.so does not load: .*undefined symbol: nvPTXCompilerCreate"):
+        provider.compile("", target=parse("sm_90")[0], options=AssembleOptions())
