@@ -62,7 +62,8 @@ def test_every_provider_builds_the_same_program(net: Project, provider: str) -> 
     assert symbols(net) == (["count", "one", "twice", "two"], ["counter"])
     assert symbols(net, "then")[0] == ["one", "three"]
     counted = net.stats()
-    assert (counted["references"], counted["shared"], counted["compiled"], counted["deferred"]) == (6, 1, 5, 0)
+    deferred = 5 if provider == "nvjitlink" else 0
+    assert (counted["references"], counted["shared"], counted["compiled"], counted["deferred"]) == (6, 1, 5 - deferred, deferred)
     net.idle()
     assert all(count and count <= 24 for count in registers(net).values())
     assert net.manifest()["modules"]["net"]["options"]["provider"] == provider
@@ -70,10 +71,10 @@ def test_every_provider_builds_the_same_program(net: Project, provider: str) -> 
     made = net.files("build/**/*")
     net.edit("net.ll", "fadd float %old, 2.0", "fadd float %old, 5.0")
     net.build()
-    assert net.compiled() == ["two"]
+    assert net.done()["lower"] == 1
     net.edit("net.ll", "fadd float %old, 5.0", "fadd float %old, 2.0")
     net.build()
-    assert net.compiled() == []
+    assert net.done()["lower"] == 0
     assert {name: data for name, data in net.files("build/**/*").items() if name.endswith((".cubin", ".json", ".fatbin"))} == {
         name: data for name, data in made.items() if name.endswith((".cubin", ".json", ".fatbin"))
     }

@@ -21,7 +21,7 @@ from scons_gpu.toolchain.tools import Toolchain
 if TYPE_CHECKING:
     from scons_gpu.assemble.provider import Provider
 
-from provider_parts import CALL, CALLEE, CALLER, PLAIN, SM_80, SM_90, SM_90A, Parts, kernel, sections, symbols, tool
+from provider_parts import CALL, CALLEE, CALLER, HEAD, PLAIN, SM_80, SM_90, SM_90A, Parts, kernel, sections, symbols, tool
 
 # nvJitLink
 
@@ -96,6 +96,16 @@ def test_a_library_that_does_not_load_can_do_nothing(tmp_path: Path) -> None:
     for ask in (lambda: provider.capabilities, lambda: provider.compile(kernel("a"), target=SM_90, options=PLAIN)):
         with pytest.raises(ToolMissingError, match=r"nvJitLink \(.*\) cannot be used: .*(invalid ELF header|file too short)$"):
             ask()
+
+
+def test_g4_code_that_reads_constants_is_no_relocatable_object(every: dict[str, Provider]) -> None:
+    """Its object would be linked without a word, and would read c[0x1c][-0x1]."""
+    head = HEAD + ".extern .const .align 4 .u32 scale;\n"
+    reads = kernel("a", "ld.const.u32 %r1, [scale];", head=head)
+    with pytest.raises(ToolError, match="read other memory than the constants that they name") as caught:
+        every["nvjitlink"].compile_relocatable(reads, target=SM_90, options=PLAIN)
+    assert "GPU_DEFER=always" in caught.value.hint
+    assert every["nvjitlink"].compile(reads.replace(".extern", ".visible"), target=SM_90, options=PLAIN).data
 
 
 def test_t4_why_a_library_does_not_load_is_told_where_one_is_chosen(tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ AUTO = (
 """The first that fits is taken: what makes objects before what defers, a program before a library, what needs no GPU before what does."""
 _BINDINGS = ("nvjitlink", "driver")
 """What is called through cuda.bindings."""
+_WRONG_OBJECTS = ("nvjitlink",)
+"""What makes relocatable objects that are not all right (`assemble/nvjitlink.py` says which): where it can, PTX is put off to the link."""
 _HINT = "install scons-gpu[toolkit], or set GPU_CUDA_PATH"
 
 
@@ -158,7 +160,8 @@ def _capable(making: Making, asked: _Wanted) -> tuple[Making | None, str]:
         can = make(making).capabilities
     except GpuError as error:
         return None, str(error).splitlines()[0]
-    put_off = "relocatable" in asked.needs and (asked.always or not can.relocatable)
+    better = making.compiler.name in _WRONG_OBJECTS and can.link_ptx and "link" in asked.needs
+    put_off = "relocatable" in asked.needs and (asked.always or better or not can.relocatable)
     if "compile" in asked.needs and not can.compile:
         return None, "cannot make whole objects"
     if ("link" in asked.needs or put_off) and not can.link:

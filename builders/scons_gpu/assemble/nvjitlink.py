@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from scons_gpu.assemble.identity import identity
 from scons_gpu.assemble.provider import Capabilities
-from scons_gpu.errors import ToolMissingError
+from scons_gpu.errors import ToolError, ToolMissingError
 from scons_gpu.toolchain.bindings import bindings
 from scons_gpu.toolchain.facts import Facts
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["NvJitLinkProvider"]
 
 _TOOL = "nvJitLink"
+# With -r, code that loads from `.const` by name names bank 0x1c in place of bank 3, whoever links it then, and nobody says so (13.5).
+_CONSTANTS = re.compile(r"\.const\b")
+_CODE = re.compile(r"\.(?:entry|func)\b")
 _ARRAYS = re.compile(r"\.extern\s+\.shared\b[^;]*;")
 
 
@@ -83,6 +86,10 @@ class NvJitLinkProvider:
         if not self.capabilities.relocatable:
             msg = f"{_TOOL} {self._tool.version} ({self._tool.path}) makes no relocatable objects"
             raise ToolMissingError(msg, arch=target.name, output=self._probed["words"], hint="GPU_DEFER=auto defers to its link")
+        if _CODE.search(ptx) and _CONSTANTS.search(ptx):
+            msg = f"relocatable objects of {_TOOL} read other memory than the constants that they name"
+            hint = "GPU_DEFER=always has its link assemble the PTX, GPU_PROVIDER=ptxas+nvjitlink makes objects by ptxas: both are right"
+            raise ToolError(msg, arch=target.name, hint=hint)
         return self._assemble(_own_arrays(ptx), target=target, options=options, relocatable=True)
 
     def link(self, inputs: Sequence[LinkInput], *, target: Target, options: AssembleOptions) -> Linked:
