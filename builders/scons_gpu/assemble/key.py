@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMAT", "Kind", "is_twin", "object_key", "unit_key"]
 
-FORMAT = "scons-gpu/object/1"
+FORMAT = "scons-gpu/object/2"
 Kind = Literal["whole", "rel"]
 
 
