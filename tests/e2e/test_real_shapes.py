@@ -25,7 +25,7 @@ SHAPES = Path(__file__).parent / "real_shapes"
 LINKS = ("image", "bundle")
 FURTHER = {
     "whole": {"GPU_LINK": "whole"},
-    "nvjitlink": {"GPU_PROVIDER": "nvjitlink"},
+    "pair": {"GPU_PROVIDER": "nvptxcompiler+nvjitlink"},
     "deferred": {"GPU_PROVIDER": "nvjitlink", "GPU_DEFER": "always"},
     "none": {"GPU_PROVIDER": "none"},
 }
@@ -72,8 +72,6 @@ DIFFERENT = {
     "doubles": LOCAL,
 }
 """In images. In bundles no kernel is."""
-DYNAMIC = {"staged", "shuffle_wide", "scan"}
-"""Kernels whose shared memory is all dynamic."""
 
 
 @pytest.fixture(scope="module")
@@ -163,16 +161,9 @@ def figures(project: Project, mode: str) -> dict[str, tuple[int, int, int]]:
     }
 
 
-def test_the_image_of_nvjitlink_takes_what_that_of_ptxas_takes(shapes: Project) -> None:
-    expected, made = figures(shapes, "image"), figures(shapes, "nvjitlink")
-    unlike = {name: (expected[name], made[name]) for name in expected if made[name] != expected[name]}
-    # What its relocatable link does to dynamic shared memory where there is no other: docs/providers.md.
-    assert unlike.keys() == DYNAMIC
-    assert all(mine == (*theirs[:2], 32) and theirs[2] == 0 for theirs, mine in unlike.values())
-
-
-def test_a_deferred_link_makes_what_the_image_of_ptxas_takes(shapes: Project) -> None:
-    assert figures(shapes, "deferred") == figures(shapes, "image")
+@pytest.mark.parametrize("mode", ["pair", "deferred"])
+def test_kernels_take_what_they_take_in_the_image_of_ptxas(shapes: Project, mode: str) -> None:
+    assert figures(shapes, mode) == figures(shapes, "image")
 
 
 def test_further_modes_lower_no_unit_again(shapes: Project) -> None:

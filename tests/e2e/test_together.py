@@ -105,7 +105,7 @@ def test_an_image_of_the_other_kind_does_not_stay(net: Project) -> None:
 SWITCHES = (
     (),
     ("GPU_DEFER=always",),
-    ("GPU_PROVIDER=nvjitlink",),
+    ("GPU_PROVIDER=nvptxcompiler+nvjitlink",),
     ("GPU_PROVIDER=nvjitlink", "GPU_DEFER=always"),
     ("GPU_LINK=whole",),
     ("GPU_LINK=whole", "GPU_PROVIDER=nvptxcompiler"),
