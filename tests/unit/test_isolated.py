@@ -5,6 +5,7 @@ import signal
 import subprocess
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -85,7 +86,7 @@ def test_what_the_library_says_is_raised_here(pool: Pool, toolchain: Toolchain, 
 
 
 def test_a_worker_whose_link_failed_is_let_go(pool: Pool, toolchain: Toolchain, tmp_path: Path) -> None:
-    provider = isolated(making(toolchain, "nvjitlink", tmp_path / "facts"), pool.run)
+    provider = isolated(replace(making(toolchain, "nvjitlink", tmp_path / "facts"), deferred=False), pool.run)
     path = tmp_path / "caller.cubin"
     path.write_bytes(provider.compile_relocatable(CALLER, target=SM_90, options=OPTIONS).data)
     assert pool.started == 1
