@@ -15,7 +15,7 @@ from scons_gpu.errors import ToolMissingError, UnsupportedArchError
 from scons_gpu.toolchain import versions
 from scons_gpu.toolchain.arch import GENERAL, KNOWN, Target, parse
 from scons_gpu.toolchain.gates import refused, version_tuple, warned
-from scons_gpu.toolchain.tables import ARCHS, LLVM_PTX, PTX_OF_CUDA, VERSION_RULES
+from scons_gpu.toolchain.tables import ARCHS, CUDA_OF_DRIVER, LLVM_PTX, PTX_OF_CUDA, VERSION_RULES
 from scons_gpu.toolchain.tools import Look, Tool, Toolchain, discover
 
 if TYPE_CHECKING:
@@ -300,3 +300,27 @@ def test_what_cuda_sources_need() -> None:
         versions.check_clang(Toolchain(clang=clang, headers="/c", headers_version="10.2"))
     assert versions.check_clang(Toolchain(clang=clang, headers="/c", headers_version="12.9")) == ()
     assert len(versions.check_clang(Toolchain(clang=tool("clang", "23.0.0"), headers="/c", headers_version="13.0"))) == 2
+
+
+@pytest.mark.parametrize(("branch", "release"), CUDA_OF_DRIVER.items())
+def test_a_driver_is_of_the_release_that_its_branch_was_made_for(branch: int, release: tuple[int, int]) -> None:
+    reads, older = PTX_OF_CUDA[release], [number for number in CUDA_OF_DRIVER if number < branch]
+    assert versions.newest_ptx(tool("driver", f"{branch}.10.01")) == reads
+    assert versions.newest_ptx(tool("driver", f"{branch}")) == reads
+    before = PTX_OF_CUDA[CUDA_OF_DRIVER[max(older)]] if older else 0
+    assert versions.newest_ptx(tool("driver", f"{branch - 1}.99")) == (before or PTX_OF_CUDA[11, 8])
+
+
+def test_l9_a_driver_older_than_the_assembler_does_not_link_for_it() -> None:
+    ptxas, driver = tool("ptxas", "13.0.48"), tool("driver", "575.57.08")
+    with pytest.raises(ToolMissingError, match=r"the assembler is newer than the linker: ptxas 13\.0\.48 .*driver 575\.57\.08"):
+        versions.check_pair(ptxas, driver)
+    versions.check_pair(ptxas, tool("driver", "580.65.06"))
+    versions.check_pair(ptxas, tool("driver", ""))
+
+
+def test_nvidias_assembler_is_gated_alike_under_its_three_names() -> None:
+    for name in ("ptxas", "nvptxcompiler", "nvjitlink"):
+        with pytest.raises(ToolMissingError, match=f"{name} 11.7.99 .* cannot be used: the oldest that can be used is 11.8"):
+            versions.check([target("sm_80")], llvm=LLVM, assembler=tool(name, "11.7.99"), linker=None)
+        assert len(versions.check([target("sm_90")], llvm=LLVM, assembler=tool(name, "12.4.1"), linker=None)) == 1
