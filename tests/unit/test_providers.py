@@ -70,8 +70,9 @@ def test_l11_a_hundred_calls_at_once_give_equal_bytes(provider: Provider) -> Non
     def call(number: int) -> tuple[int, bytes]:
         return number % 2, operations[number % 2](kernel("a"), target=SM_90, options=PLAIN).data
 
+    calls = 10 if provider.name == "driver" else 100  # the stub's work is done by nvJitLink, whose hundred calls are here already
     with ThreadPoolExecutor(8) as pool:
-        assert len(set(pool.map(call, range(100)))) == 2
+        assert len(set(pool.map(call, range(calls)))) == 2
 
 
 def test_capabilities_are_what_was_found(every: dict[str, Provider]) -> None:
