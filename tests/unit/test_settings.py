@@ -122,7 +122,11 @@ def test_a_dump_goes_to_a_folder_seen_from_the_top(env: Any, tmp_path: Path) -> 
 
 
 def test_every_option_of_an_assembler_has_its_variable(env: Any) -> None:
-    given = {field.name for field in dataclasses.fields(AssembleOptions)} - {"verbose", "seconds", "unit"}  # asked for by commands, candidates and deferral
+    given = {field.name for field in dataclasses.fields(AssembleOptions)} - {
+        "verbose",
+        "seconds",
+        "unit",
+    }  # asked for by commands, candidates and deferral
     assert set(settings.ASSEMBLING) == given
     assert set(settings.ASSEMBLING.values()) <= set(settings.VARIABLES)
     values = {"GPU_OPT": 1, "GPU_MAXRREGCOUNT": 40, "GPU_PTXASFLAGS": "-dlcm=ca"}
