@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from scons_gpu.scons.images import program_archs
+from scons_gpu.scons.packing import program_archs
 
 
 def test_m7_the_order_of_submodules_does_not_show_in_a_programs_architectures() -> None:

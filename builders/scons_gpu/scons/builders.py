@@ -13,7 +13,8 @@ from scons_gpu.errors import LinkError, UsageError
 from scons_gpu.link import fatbin
 from scons_gpu.scons import _internals, settings
 from scons_gpu.scons.modules import declare_module
-from scons_gpu.scons.program import Chain, check_tools, choice_for, pack_signature
+from scons_gpu.scons.program import Chain, pack_signature
+from scons_gpu.scons.providers import check_tools, choice_for
 from scons_gpu.scons.steps import Outcome, Step, options_text
 from scons_gpu.store.files import write_atomic
 from scons_gpu.toolchain import versions

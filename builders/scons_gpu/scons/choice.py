@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from scons_gpu.scons.candidates import Candidate
     from scons_gpu.scons.modules import Module
     from scons_gpu.scons.program import Chain
-    from scons_gpu.scons.steps import SplitJob
-    from scons_gpu.scons.units import Recipe
+    from scons_gpu.scons.recipe import Recipe
+    from scons_gpu.scons.sources import SplitJob
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.tune import choose as choices
     from scons_gpu.tune import model

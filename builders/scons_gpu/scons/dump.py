@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from scons_gpu.link import image, ptx, twins, whole
     from scons_gpu.plan import Part, Plan, PlannedCandidate, PlannedProblem
     from scons_gpu.scons.choice import ChoiceJob
+    from scons_gpu.scons.recipe import Recipe
     from scons_gpu.scons.session import Workspace
-    from scons_gpu.scons.units import Recipe
     from scons_gpu.tune import dump, launch
     from scons_gpu.tune.dump import DumpedCandidate, DumpedProblem
 else:

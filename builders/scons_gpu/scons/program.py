@@ -9,16 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scons_gpu.assemble.choose import choose
 from scons_gpu.errors import GpuError, UsageError
 from scons_gpu.lower import choose as optimiser
 from scons_gpu.lower import options as lowering
 from scons_gpu.scons import _internals, asked
-from scons_gpu.scons.images import BundleJob, ImageJob, ManifestJob, ModuleNode, PackJob, PtxJob, WholeJob
+from scons_gpu.scons.images import BundleJob, ImageJob, PtxJob, WholeJob
 from scons_gpu.scons.later import later
 from scons_gpu.scons.modules import reach
-from scons_gpu.scons.steps import CudaJob, IrJob, NvccJob, NvrtcJob, PlanJob, PtxSourceJob, SplitJob, note_looking, options_text
-from scons_gpu.scons.units import Recipe
+from scons_gpu.scons.packing import ManifestJob, ModuleNode, PackJob
+from scons_gpu.scons.providers import check_tools, choice_for
+from scons_gpu.scons.recipe import Recipe
+from scons_gpu.scons.sources import CudaJob, IrJob, NvccJob, NvrtcJob, PtxSourceJob, SplitJob
+from scons_gpu.scons.steps import PlanJob, note_looking, options_text
 from scons_gpu.split import INDEX_FORMAT
 from scons_gpu.toolchain import frontends, versions
 from scons_gpu.toolchain.ourselves import identity
@@ -27,7 +29,7 @@ from scons_gpu.workers.isolated import isolated
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scons_gpu.assemble.choose import Choice, Need
+    from scons_gpu.assemble.choose import Choice
     from scons_gpu.assemble.making import Making
     from scons_gpu.scons import choice, dump, unit_files
     from scons_gpu.scons.modules import Module, Source
@@ -372,29 +374,6 @@ class Chain:
         return ModuleNode(
             module=self.module, node=node, path=path, plans=tuple(plans), lowered=lowered, texts=texts, making=self.making, front=front
         )
-
-
-def choice_for(tools: Toolchain, settings: Settings, facts: Path, *, needs: tuple[Need, ...] = ()) -> Choice | None:
-    """What does the work for these settings; None where all architectures are virtual."""
-    targets = tuple(target for target in settings.archs if target.real)
-    wanted = needs or (("relocatable", "link") if settings.link == "image" else ("compile",))
-    return _choose(tools, settings.provider, wanted, targets, settings.defer == "always", facts) if targets else None
-
-
-@functools.cache
-def _choose(tools: Toolchain, wanted: str, needs: tuple[Need, ...], targets: tuple[Target, ...], always: bool, facts: Path) -> Choice:  # noqa: FBT001, PLR0913, PLR0917 - all that decides
-    """Once for all modules alike, and so one look at what the tools can do."""
-    return choose(tools, wanted=wanted, needs=needs, targets=targets, always_defer=always, facts=facts)
-
-
-def check_tools(session: Session, tools: Toolchain, targets: Sequence[Target], choice: Choice | None) -> None:
-    """Says what there is to say of the tools that were chosen. Raises for what may not be used together, or not for these architectures."""
-    making = choice.making if choice else None
-    if choice and not making:
-        session.warn(choice.log[-1])
-    assembler = making.compiler if making else None if choice else tools.ptxas
-    for warning in versions.check(targets, llvm=tools.llvm, assembler=assembler, linker=making.linker if making else None):
-        session.warn(warning)
 
 
 def pack_signature(fatbinary: Tool | None, *, archs: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from scons_gpu.toolchain.process import run
 
 if TYPE_CHECKING:
     from scons_gpu.plan import Part
-    from scons_gpu.scons.units import Recipe
+    from scons_gpu.scons.recipe import Recipe
     from scons_gpu.toolchain.tools import Tool
 
 __all__ = ["UnitFilesJob", "file_name", "folder_of", "image_nodes", "write_image"]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from scons_gpu.assemble.choose import Need
     from scons_gpu.plan import Part
-    from scons_gpu.scons.units import Recipe
+    from scons_gpu.scons.recipe import Recipe
     from scons_gpu.store.record import Entry, Record
     from scons_gpu.toolchain.tools import Toolchain
 

@@ -1,0 +1,77 @@
+"""What stands beside an image for the manifest: each part's object, and what the assembler said of its kernels."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scons_gpu.errors import DamagedError
+from scons_gpu.scons.later import later
+from scons_gpu.store import sealed
+from scons_gpu.store.record import Entry, Record, Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import scons_gpu.plan as plans
+    from scons_gpu.link import bundle, bundled, fatbin, image, manifest, ptx, twins, whole
+    from scons_gpu.plan import Part, Plan
+    from scons_gpu.scons import unit_files
+else:
+    bundle, bundled, fatbin = later("scons_gpu.link.bundle"), later("scons_gpu.link.bundled"), later("scons_gpu.link.fatbin")
+    image, manifest, ptx = later("scons_gpu.link.image"), later("scons_gpu.link.manifest"), later("scons_gpu.link.ptx")
+    plans, twins, whole = later("scons_gpu.plan"), later("scons_gpu.link.twins"), later("scons_gpu.link.whole")
+    unit_files = later("scons_gpu.scons.unit_files")
+
+__all__ = ["read", "to_text"]
+
+
+def to_text(plan: Plan, entries: Mapping[str, Entry], data: bytes, made: Sequence[Resources]) -> str:
+    """What the manifest has to know of an image's parts when the store is gone: each object's name, and what its assembler reported.
+
+    `made`: the same of kernels that the link itself assembled.
+    """
+    reported = {each.kernel: each for each in made}
+    parts = {
+        part.digest: {
+            "object": entry.path.name if entry.path.suffix != ".ptx" else None,
+            "resources": [vars(each) for each in _resources(part, entry, reported)],
+        }
+        for part in plan.parts
+        for entry in (entries[part.digest],)
+    }
+    return sealed.to_text({"image": hashlib.sha256(data).hexdigest(), "parts": parts})
+
+
+def _resources(part: Part, entry: Entry, made: Mapping[str, Resources]) -> Sequence[Resources]:
+    symbols = [name for kernel in part.kernels for name in (kernel.symbol, image.spelled(kernel.symbol))] if made else []
+    return entry.record.resources or [made[name] for name in dict.fromkeys(symbols) if name in made]
+
+
+def read(plan: Plan, image_path: Path) -> manifest.BuiltArch:
+    """What it says of the image of `plan`. Raises DamagedError for one that is not of this image."""
+    parts = _told(image_path.with_name(f"{plan.arch}.link.json"), image_path)
+    return manifest.BuiltArch(
+        plan=plan,
+        image=image_path,
+        objects={digest: Path(part["object"]) for digest, part in parts.items() if str(part["object"]).endswith(".cubin")},
+        records={
+            digest: Record(sha256="", bytes=0, key=(), resources=tuple(Resources(**each) for each in part["resources"]))
+            for digest, part in parts.items()
+        },
+    )
+
+
+def _told(path: Path, image_path: Path) -> dict[str, Any]:
+    """The parts in a sidecar. One that is not of this image is taken away, so that the next build links again. Raises DamagedError."""
+    try:
+        told = sealed.from_text(path.read_bytes())
+        if told["image"] == hashlib.sha256(image_path.read_bytes()).hexdigest():
+            parts: dict[str, Any] = told["parts"]
+            return parts
+    except (ValueError, KeyError, TypeError):
+        pass
+    path.unlink(missing_ok=True)
+    msg = f"{path} is not what was written beside {image_path.name}"
+    raise DamagedError(msg, hint="build again: the image is linked anew")
