@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scons_gpu.errors import LinkError, ToolError, ToolKilledError, ToolSilentError
+from scons_gpu.errors import LinkError, ToolError, ToolKilledError, ToolMissingError, ToolSilentError
 from scons_gpu.link.fatbin import pack
 from scons_gpu.toolchain.arch import Target, parse
 from scons_gpu.toolchain.tools import Tool
@@ -155,3 +155,21 @@ def test_l10_the_tools_failures_are_told_apart(tmp_path: Path, script: str, kind
     stub.chmod(0o755)
     with pytest.raises(kind, match=said):
         pack([(compute_90, ptx(tmp_path, "sm_90"))], fatbinary=tool(stub))
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_90a", "sm_100f"])
+def test_l7_without_fatbinary_ptx_is_packed_as_it_would_pack_it(tmp_path: Path, arch: str) -> None:
+    target = parse(arch)[0]
+    path = ptx(tmp_path, arch)
+    path.write_text(path.read_text().replace("// a comment\n", ""))
+    option = f"--image3=kind=ptx,sm={arch.removeprefix('sm_')},file={path.name}"
+    subprocess.run([FATBINARY.path, "-64", "--create=x.fatbin", option, "--compress=false"], cwd=tmp_path, check=True)
+    assert pack([(target, path)], fatbinary=None) == (tmp_path / "x.fatbin").read_bytes()
+
+
+def test_l7_two_architectures_of_ptx_and_no_machine_code(tmp_path: Path) -> None:
+    sm_80, sm_90, compute_90 = parse("sm_80 sm_90 compute_90")
+    data = pack([(sm_90, ptx(tmp_path, "sm_90")), (sm_80, ptx(tmp_path, "sm_80"))], fatbinary=None)
+    assert sorted(unpack(data, tmp_path / "out")) == ["sm_80.ptx", "sm_90.ptx"]
+    with pytest.raises(ToolMissingError, match="fatbinary was not found, and without it the image for sm_80 cannot be packed"):
+        pack([(sm_80, cubin(tmp_path, "sm_80")), (compute_90, ptx(tmp_path, "sm_90"))], fatbinary=None)

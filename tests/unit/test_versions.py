@@ -317,6 +317,10 @@ def test_l9_a_driver_older_than_the_assembler_does_not_link_for_it() -> None:
         versions.check_pair(ptxas, driver)
     versions.check_pair(ptxas, tool("driver", "580.65.06"))
     versions.check_pair(ptxas, tool("driver", ""))
+    later = max(CUDA_OF_DRIVER) + 20
+    versions.check_pair(tool("ptxas", "13.5.37"), tool("driver", f"{later}.10"))
+    with pytest.raises(ToolMissingError):
+        versions.check_pair(tool("ptxas", "13.5.37"), tool("driver", f"{max(CUDA_OF_DRIVER)}.10"))
 
 
 def test_nvidias_assembler_is_gated_alike_under_its_three_names() -> None:

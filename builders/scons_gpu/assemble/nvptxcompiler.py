@@ -13,8 +13,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scons_gpu.assemble.assembler import CLONING, Assembler, made
 from scons_gpu.assemble.provider import Assembled, AssembleOptions, Capabilities, Linked, LinkInput
-from scons_gpu.assemble.ptxas import CLONING, made, option_text
 from scons_gpu.errors import ToolMissingError
 from scons_gpu.toolchain.facts import Facts
 from scons_gpu.toolchain.process import Finished
@@ -32,7 +32,7 @@ _SUCCESS = 0
 _INPUT = re.compile(r"ptxas application ptx input, line (\d+)")
 
 
-class NvPtxCompilerProvider:
+class NvPtxCompilerProvider(Assembler):
     """nvPTXCompiler. Making one loads nothing: the library is loaded by the first call. `facts` is where probed facts are kept."""
 
     name = "nvptxcompiler"
@@ -47,19 +47,6 @@ class NvPtxCompilerProvider:
     def capabilities(self) -> Capabilities:
         """It makes both kinds of objects and cannot link; cloning is known to it where its option stands in the library."""
         return Capabilities(compile=True, relocatable=True, link=False, clones_functions=self._clones())
-
-    def spelling(self, *, target: Target, options: AssembleOptions, relocatable: bool) -> tuple[str, ...]:
-        """As ptxas'."""
-        clones = relocatable and self.capabilities.clones_functions
-        return option_text(target=target, options=options, relocatable=relocatable, clones=clones)
-
-    def compile(self, ptx: str, *, target: Target, options: AssembleOptions) -> Assembled:
-        """A program of its own."""
-        return self._assemble(ptx, target=target, options=options, relocatable=False)
-
-    def compile_relocatable(self, ptx: str, *, target: Target, options: AssembleOptions) -> Assembled:
-        """An object for a linker."""
-        return self._assemble(ptx, target=target, options=options, relocatable=True)
 
     def link(self, inputs: Sequence[LinkInput], *, target: Target, options: AssembleOptions) -> Linked:  # noqa: ARG002 - the interface's
         """It cannot."""

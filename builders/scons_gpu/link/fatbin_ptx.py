@@ -1,7 +1,7 @@
 """A fatbin of PTX alone, for machines without NVIDIA's packer: nothing there makes machine code either.
 
-The container is NVIDIA's and undocumented. These fields were read from what fatbinary 12.9 and 13.5 write without compression, and a test
-holds our bytes against theirs.
+The container is NVIDIA's and undocumented. These fields were read from what fatbinary 13.5 writes without compression, and a test holds
+our bytes against its.
 """
 
 from __future__ import annotations

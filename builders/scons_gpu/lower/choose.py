@@ -51,6 +51,7 @@ class Lowering:
     """For `scons-gpu doctor`; the same words for all architectures of which it holds."""
 
 
+@functools.lru_cache(maxsize=256)
 def choose(toolchain: Toolchain, *, wanted: str = "auto", target: Target, assembler: Tool | None, facts: Path) -> Lowering:
     """What lowers for `target`. The first question about a library starts one process, whose answer is kept in the folder `facts`.
 

@@ -32,9 +32,12 @@ _READERS = ("cuobjdump", "nvdisasm")  # preferably from there, else from the nex
 _LATER = "there, but an earlier one is taken"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Toolchain:
-    """What was found. A tool that was not is None; `looked` tells where it would have been found."""
+    """What was found. A tool that was not is None; `looked` tells where it would have been found.
+
+    Compared by identity: a run has one for each of its settings, and choices are remembered by it.
+    """
 
     ptxas: Tool | None = None
     nvlink: Tool | None = None

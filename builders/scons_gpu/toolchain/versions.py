@@ -192,8 +192,8 @@ def family(tool: Tool) -> str:
 
 def check_pair(assembler: Tool | None, linker: Tool | None) -> None:
     """A linker may not read the objects of an assembler of a later release. Raises ToolMissingError."""
-    if assembler is None or linker is None:
-        return
+    if assembler is None or linker is None or (linker.name == "driver" and version_tuple(linker.version)[:1] > (max(CUDA_OF_DRIVER),)):
+        return  # a driver of a later branch than the table's is believed
     made, linked = _release(assembler), _release(linker)
     if made and linked and made > linked:
         pair = ", ".join(f"{tool.name} {tool.version} ({tool.path})" for tool in (assembler, linker))
