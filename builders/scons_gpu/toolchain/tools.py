@@ -32,12 +32,9 @@ _READERS = ("cuobjdump", "nvdisasm")  # preferably from there, else from the nex
 _LATER = "there, but an earlier one is taken"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Toolchain:
-    """What was found. A tool that was not is None; `looked` tells where it would have been found.
-
-    Compared by identity: a run has one for each of its settings, and choices are remembered by it.
-    """
+    """What was found. A tool that was not is None; `looked` tells where it would have been found."""
 
     ptxas: Tool | None = None
     nvlink: Tool | None = None
@@ -52,6 +49,10 @@ class Toolchain:
     llvm: str = ""
     looked: tuple[Look, ...] = ()
     libraries: Libraries = field(default_factory=Libraries, compare=False, repr=False)
+
+    def __hash__(self) -> int:
+        """Choices are remembered by it, and asked for with each module: the places that were looked at need not be gone through."""
+        return hash((self.ptxas, self.nvlink, self.clang, self.llvm))
 
     def library(self, name: str) -> Tool | None:
         """One of NVIDIA's compilers as a library: see `libraries.NAMES`. Looked for when it is first asked for."""
