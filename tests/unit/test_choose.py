@@ -80,6 +80,12 @@ def test_what_is_missing_passes_on_and_says_where_it_was_looked_for(machine: Mac
     assert choice.log[2] == f"nvptxcompiler: taken: nvptxcompiler 13.5.37 ({machine.folder}/nvptxcompiler)"
 
 
+def test_where_a_thing_was_looked_for_is_said_once(machine: Machine) -> None:
+    log = machine.choose().log
+    assert [line.count("looked for in") for line in log] == [1, 1, 0, 0, 0, 1, 0, 0, 1, 0]
+    assert log[3:5] == ("ptxas+nvjitlink: ptxas not found", "nvptxcompiler+nvjitlink: nvptxcompiler not found")
+
+
 def test_a_library_and_a_linker_make_a_pair(machine: Machine) -> None:
     choice = machine.has("nvptxcompiler", "nvlink").choose()
     assert (choice.name, choice.provider.identity, choice.provider.link_identity) == ("nvptxcompiler+nvlink", "n" * 64, "n" * 64)

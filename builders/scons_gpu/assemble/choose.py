@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from scons_gpu.assemble.making import Making, make, parts
@@ -78,6 +78,8 @@ class _Wanted:
     targets: Sequence[Target]
     always: bool
     facts: Path
+    told: set[str] = field(default_factory=set)
+    """What was said already to be missing: where it was looked for is said once."""
 
 
 def known(name: str) -> bool:
@@ -140,7 +142,7 @@ def _fit(name: str, asked: _Wanted) -> tuple[Making | None, str]:
     for part in parts(name):
         tool = toolchain.tool(part)
         if tool is None:
-            return None, _missing(name, part, toolchain)
+            return None, _missing(name, part, asked)
         if part in _BINDINGS and not bindings(part):
             return None, f"{part} is called through cuda-python, which is not installed"
         tools[part] = tool
@@ -149,8 +151,9 @@ def _fit(name: str, asked: _Wanted) -> tuple[Making | None, str]:
     return _capable(Making(name=name, tools=tuple(sorted(tools.items())), facts=str(asked.facts)), asked)
 
 
-def _missing(name: str, part: str, toolchain: Toolchain) -> str:
-    where = toolchain.where(part)
+def _missing(name: str, part: str, asked: _Wanted) -> str:
+    where = "" if part in asked.told else asked.toolchain.where(part)
+    asked.told.add(part)
     return f"{'' if part == name else part + ' '}not found; {where}".rstrip("; ")
 
 
