@@ -143,6 +143,7 @@ class Project:
 
     def start(self, *args: str, **options: Any) -> subprocess.Popen[str]:
         """SCons, started and not waited for, in a process group of its own."""
+        self._give_facts()
         return subprocess.Popen(
             [sys.executable, "-m", "SCons", *args],
             cwd=self.root,
@@ -156,19 +157,20 @@ class Project:
 
     def run(self, *args: str, environ: Mapping[str, str] | None = None, timeout: float = 300) -> Result:
         """SCons, to its end, whatever that is."""
-        return self._run([sys.executable, "-m", "SCons", *args], environ=environ, timeout=timeout)
-
-    def build(self, *args: str) -> Result:
-        """SCons, which must succeed."""
         self._give_facts()
-        result = self.run(*args)
-        assert result.returncode == 0, result.output
-        assert "Traceback" not in result.output, result.output
+        result = self._run([sys.executable, "-m", "SCons", *args], environ=environ, timeout=timeout)
         self._take_facts()
         return result
 
+    def build(self, *args: str) -> Result:
+        """SCons, which must succeed."""
+        result = self.run(*args)
+        assert result.returncode == 0, result.output
+        assert "Traceback" not in result.output, result.output
+        return result
+
     def _give_facts(self) -> None:
-        """Into a store that is not there yet go the facts of tools that another project's build found out: that takes a second each time."""
+        """Into a store that is not there yet go the facts of tools that other projects' builds found out: that takes seconds each time."""
         if FACTS and not self.exists(".gpu-store"):
             for name, data in FACTS.items():
                 path = self.path(f".gpu-store/tools/{name}")
@@ -176,9 +178,11 @@ class Project:
                 path.write_bytes(data)
 
     def _take_facts(self) -> None:
-        if not FACTS:
-            tools = self.path(".gpu-store/tools")
-            FACTS.update({str(path.relative_to(tools)): path.read_bytes() for path in tools.glob("??/*.json")})
+        """Those of tools that other projects see too; a test's own tools lie beside its project."""
+        tools, own = self.path(".gpu-store/tools"), str(self.root.parent).encode()
+        new = [path for path in tools.glob("??/*.json") if str(path.relative_to(tools)) not in FACTS]
+        found = {str(path.relative_to(tools)): path.read_bytes() for path in new}
+        FACTS.update({name: data for name, data in found.items() if own not in data})
 
     def fail(self, *args: str) -> Result:
         """SCons, which must fail, and say why without a traceback."""
