@@ -47,13 +47,38 @@ import json, subprocess, sys, tempfile
 from pathlib import Path
 from scons_gpu.inspect import undivided
 request = json.loads(sys.argv[1])
-ptxas = request.pop("ptxas")
+ptxas, _ = request.pop("ptxas"), request.pop("nvlink")
 with tempfile.TemporaryDirectory() as folder:
     ptx = undivided._lower(undivided.Request(**{**request, "sources": tuple(request["sources"])}))
     Path(folder, "m.ptx").write_text(ptx)
     subprocess.run([ptxas, "-arch=" + request["cpu"], "m.ptx", "-o", "m.cubin"], cwd=folder, check=True)
 """
 """One lowering of a whole module and one ptxas, in one process."""
+
+PLAIN = """
+import json, subprocess, sys, tempfile
+from pathlib import Path
+from scons_gpu.lower import llvm
+from scons_gpu.lower.options import LowerOptions
+from scons_gpu.split import split
+from scons_gpu.toolchain.arch import parse
+request = json.loads(sys.argv[1])
+target, slices = parse(request["cpu"])[0], []
+def put(text):
+    slices.append(text)
+    return str(len(slices))
+source, = request["sources"]
+split(Path(source).read_text(), source=source, target=target, form="apart", put=put)
+with tempfile.TemporaryDirectory() as folder:
+    arch, names = "-arch=" + request["cpu"], [str(number) for number in range(len(slices))]
+    for name, text in zip(names, slices):
+        ptx = llvm.lower(text, target=target, options=LowerOptions(ptx=request["ptx"]), libdevice=request["libdevice"]).text
+        Path(folder, name + ".ptx").write_text(ptx)
+        subprocess.run([request["ptxas"], "-c", arch, name + ".ptx", "-o", name + ".cubin"], cwd=folder, check=True)
+    subprocess.run([request["nvlink"], arch, "-o", "m.cubin", *(name + ".cubin" for name in names)], cwd=folder, check=True)
+"""
+"""The least that a divided build takes: split, a lowering and a ptxas for each unit, one link, in one process and without a graph, a store
+or records. What it takes on a machine is the machine's and the tools'; what a build takes besides is ours."""
 
 COUNTED = """
 import sys, time
@@ -169,19 +194,21 @@ def cold(work: Path, tools: Toolchain) -> Iterator[Row]:
     for name, (seconds, kernels) in UNITS.items():
         folder = project(work / f"cold-{kernels}", Shape(kernels=kernels, work=round(seconds * second_of_work)))
         scons(folder)
-        pairs = []
+        runs = []
         for _ in range(3):
-            reference = undivided(folder / "m0.ll", tools)
+            reference, least = (in_one_process(program, folder / "m0.ll", tools) for program in (UNDIVIDED, PLAIN))
             clean(folder)
             one = scons(folder, "-j1")
             clean(folder)
-            pairs.append((reference, one, scons(folder, "-j2")))
-        unit = f"units of {1000 * statistics.median(reference.cpu for reference, _, _ in pairs) / kernels:.0f} ms undivided"
-        at1 = statistics.median(one.cpu / reference.cpu for reference, one, _ in pairs)
-        at2 = statistics.median(two.cpu / reference.cpu for reference, _, two in pairs)
-        wall1 = statistics.median(one.wall / reference.wall for reference, one, _ in pairs)
-        wall2 = statistics.median(two.wall / reference.wall for reference, _, two in pairs)
-        yield Row(f"cold, {name}: CPU at -j1", at1, CPU_BUDGET[name], note=f"{unit}; wall {wall1:.2f}x")
+            runs.append((reference, least, one, scons(folder, "-j2")))
+        unit = f"units of {1000 * statistics.median(reference.cpu for reference, *_ in runs) / kernels:.0f} ms undivided"
+        plain = statistics.median(least.cpu / reference.cpu for reference, least, _, _ in runs)
+        at1 = statistics.median(one.cpu / reference.cpu for reference, _, one, _ in runs)
+        at2 = statistics.median(two.cpu / reference.cpu for reference, _, _, two in runs)
+        wall1 = statistics.median(one.wall / reference.wall for reference, _, one, _ in runs)
+        wall2 = statistics.median(two.wall / reference.wall for reference, _, _, two in runs)
+        note = f"{unit}; {plain:.2f}x without SCons, store and records; wall {wall1:.2f}x"
+        yield Row(f"cold, {name}: CPU at -j1", at1, CPU_BUDGET[name], note=note)
         yield Row(f"cold, {name}: CPU at -j2", at2, CPU_BUDGET[name])
         yield Row(f"cold, {name}: wall at -j2", wall2, WALL_BUDGET[name], note="wall: only an idle machine of 2 cores or more can show it")
 
@@ -191,16 +218,27 @@ def lines_a_second(work: Path, tools: Toolchain) -> float:
     lines, kernels = 300, 40
     write(work / "lines", Shape(kernels=kernels, work=lines))
     write(work / "none", Shape(kernels=1, work=1))
-    spent = [undivided(work / "lines" / "m0.ll", tools).cpu - undivided(work / "none" / "m0.ll", tools).cpu for _ in range(3)]
+    spent = [
+        in_one_process(UNDIVIDED, work / "lines" / "m0.ll", tools).cpu - in_one_process(UNDIVIDED, work / "none" / "m0.ll", tools).cpu
+        for _ in range(3)
+    ]
     return lines * kernels / statistics.median(spent)
 
 
-def undivided(source: Path, tools: Toolchain) -> Cost:
-    """One lowering, one ptxas, one process."""
+def in_one_process(program: str, source: Path, tools: Toolchain) -> Cost:
+    """What `UNDIVIDED` or `PLAIN` takes for a source."""
     assert tools.ptxas is not None  # noqa: S101 - without it no build went through
+    assert tools.nvlink is not None  # noqa: S101 - the same
     libdevice = tools.libdevice.path if tools.libdevice else ""
-    request = {"sources": [str(source)], "cpu": ARCH, "ptx": 88, "libdevice": libdevice, "ptxas": tools.ptxas.path}
-    return cost([sys.executable, "-c", UNDIVIDED, json.dumps(request)], cwd=source.parent)
+    request = {
+        "sources": [str(source)],
+        "cpu": ARCH,
+        "ptx": 88,
+        "libdevice": libdevice,
+        "ptxas": tools.ptxas.path,
+        "nvlink": tools.nvlink.path,
+    }
+    return cost([sys.executable, "-c", program, json.dumps(request)], cwd=source.parent)
 
 
 def edit(work: Path, tools: Toolchain) -> Iterator[Row]:  # noqa: ARG001 - a section's signature
