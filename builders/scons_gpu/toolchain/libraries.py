@@ -116,7 +116,8 @@ def _identity(path: str, facts: Facts, *, companions: str = "") -> dict[str, str
     def files() -> list[str]:
         # The folders too: a companion that comes later changes them alone.
         folders = sorted({str(Path(path).parent), str(Path(path).resolve().parent)}) if companions else []
-        return [path, *folders, *(str(each) for folder in folders for each in sorted(Path(folder).glob(companions)))]
+        found = {str(each.resolve()) for folder in folders for each in Path(folder).glob(companions)}
+        return [path, *folders, *sorted(found, key=lambda each: (Path(each).name, each))]
 
     def find_out(chain: Sequence[str]) -> dict[str, str]:
         hashes = [fingerprint.file_sha256(each) for each in chain if Path(each).is_file()]
