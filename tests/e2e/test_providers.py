@@ -228,6 +228,34 @@ def test_l7_without_any_of_nvidias_tools_the_fatbin_holds_the_ptx(net: Project, 
 
 def test_l6_when_an_assembler_appears_the_next_build_makes_objects(net: Project, toolkit: Toolkit, tmp_path: Path) -> None:
     if discover(environ={}, prefix="/nowhere", facts=tmp_path / "facts").library("driver"):
+BIG = """
+@tile = internal addrspace(3) global [50000 x i8] undef
+define ptx_kernel void @big(ptr addrspace(1) %data) {
+  %index = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %place = getelementptr [50000 x i8], ptr addrspace(3) @tile, i32 0, i32 %index
+  store volatile i8 1, ptr addrspace(3) %place
+  ret void
+}
+"""
+
+
+def test_s7_what_no_gpu_takes_is_refused_also_where_nothing_assembles(project: Project) -> None:
+    """The driver would refuse the whole module when it is loaded."""
+    project.write("good.ll", ll("one=1.0"))
+    project.write("sub/big.ll", LL_HEAD + BIG)
+    project.write("SConstruct", 'env.GpuProgram("build/net", env.GpuModule("net", ["good.ll", "sub/big.ll"]))\n')
+    for arch, *arguments in (["sm_90", "GPU_PROVIDER=none"], ["sm_90", "GPU_PROVIDER=none", "GPU_LINK=bundle"], ["compute_90"]):
+        result = project.fail(f"GPU_ARCHS={arch}", *arguments)
+        said = f"error: kernel big of sub/big.ll (module net, {arch}): its 50000 bytes of __shared__ variables are more than the 49152"
+        assert said in result.output
+        assert " tile" in result.output
+        assert not project.exists("build/net/net.fatbin")
+    plan = project.path("build/net/net/compute_90.plan.json")
+    by_hand = project.command("link", str(plan), "-o", "again.ptx")
+    assert (by_hand.returncode, project.exists("again.ptx")) == (1, False)
+    assert "its 50000 bytes of __shared__ variables" in by_hand.output
+
+
         pytest.skip("this machine has a driver, which links")
     hidden = {name: (toolkit.root / "bin" / name).rename(toolkit.root / name) for name in ("ptxas", "nvlink")}
     argument = f"GPU_CUDA_PATH={toolkit.root}"

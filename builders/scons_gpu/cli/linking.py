@@ -10,9 +10,8 @@ from scons_gpu.assemble.key import is_twin, unit_key
 from scons_gpu.errors import DamagedError, RefusedError
 from scons_gpu.link import image
 from scons_gpu.link.bundled import Units, link_bundle
-from scons_gpu.link.ptx import merge_ptx
 from scons_gpu.link.twins import ANONYMOUS
-from scons_gpu.link.whole import assemble_whole, in_order, ptx_part
+from scons_gpu.link.whole import assemble_whole, merge_module
 from scons_gpu.split import digest
 from scons_gpu.store.store import Store
 from scons_gpu.toolchain.arch import parse
@@ -57,8 +56,7 @@ class Linker:
             msg = "there is nothing to link: no source of the module has a kernel"
             raise RefusedError(msg, module=plan.module, arch=plan.arch)
         if self.as_ptx or not parse(plan.arch)[0].real:
-            parts = [ptx_part(part, _ptx(store, plan, part).data) for part in in_order(plan.parts)]
-            return merge_ptx(parts, target=parse(plan.arch)[0]).encode()
+            return merge_module(plan, {part.digest: _ptx(store, plan, part) for part in plan.parts}).encode()
         if whole or plan.link == "whole":
             return self._whole(store, plan)
         choice = self._choice(["relocatable", "link"])
