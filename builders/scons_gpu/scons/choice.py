@@ -97,9 +97,10 @@ def _candidates(chain: Chain) -> list[Candidate]:
 
 def declare_choice(  # noqa: PLR0913 - what a choice is made of
     chain: Chain, target: Target, path: Path, *, undecided: Any, plan: Path, recipe: Recipe, ptx: bool
-) -> Any:
-    """The node that makes the plan at `path` of the undecided one."""
+) -> tuple[Any, Recipe]:
+    """The node that makes the plan at `path` of the undecided one, and how its units are made: some are helpers'."""
     helpers = [(module, *_for_owner(chain, module).plan(target, ptx=ptx)) for module in chain.module.helpers]
+    recipe = dataclasses.replace(recipe, splits=[*recipe.splits, *(split for *_, made in helpers for split in made.splits)])
     if chain.settings.link == "whole" and not ptx:
         _check_one_piece(chain, recipe, {module.name: made for module, _, _, made in helpers})
     tuning = [(name_below_top(node, chain.env), Path(node.rfile().get_abspath())) for node in chain.settings.tuning]
@@ -122,7 +123,7 @@ def declare_choice(  # noqa: PLR0913 - what a choice is made of
     )
     node = _image(chain.env, path, [undecided, *(node for _, node, _, _ in helpers), *chain.settings.tuning], job)
     chain.workspace.choices[str(chain.folder.parent)].append((job, undecided))
-    return node
+    return node, recipe
 
 
 def _check_one_piece(chain: Chain, recipe: Recipe, helpers: Mapping[str, Recipe]) -> None:

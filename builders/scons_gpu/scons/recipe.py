@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from scons_gpu.assemble.key import is_twin, unit_key
+from scons_gpu.assemble.key import is_twin, options_of, unit_key
 from scons_gpu.errors import (
     DamagedError,
     GpuError,
@@ -69,7 +69,7 @@ class Recipe:
     """What a unit ends as: `rel`, `whole`, `ptx`; or `measured`, an object that no image takes, for a choice to look at."""
     share_twins: bool
     splits: Sequence[SplitJob]
-    """Those of the module's sources, for slices that the store lost."""
+    """Those of the module's sources, then of its helpers', for slices that the store lost."""
     environment: Mapping[str, str]
     """Variables that tell a command run by hand where the tools are."""
     place: int
@@ -88,9 +88,7 @@ class Recipe:
 
     def assemble_options(self, part: Part) -> AssembleOptions:
         """How the part becomes an object."""
-        if part.assemble is None:
-            return self.options
-        return dataclasses.replace(self.options, **{**part.assemble, "flags": tuple(part.assemble["flags"])})
+        return options_of(part, self.options)
 
     def assembler(self) -> Provider:
         """The provider of a recipe for objects."""
@@ -293,14 +291,26 @@ class Recipe:
         try:
             return self._lower(part, where)
         except DamagedError:
-            sources = {part.source, *(joined.source for joined in part.joins)}
-            for split in self.splits:
-                if split.source.name in sources:  # one file may be in a module twice, with other options
-                    split.restore()
+            self._restore(part)
             return self._lower(part, where)
 
     def _lower(self, part: Part, where: dict[str, Any]) -> dict[str, Any]:
         libdevice, options = self.tools.libdevice, self.lower_options(part)
+    def slice_text(self, part: Part) -> str:
+        """The part's slice, made again where the store lost it."""
+        store = self.workspace.store
+        try:
+            return store.get_text("slice", part.slice)
+        except (KeyError, DamagedError):
+            self._restore(part)
+            return store.get_text("slice", part.slice)
+
+    def _restore(self, part: Part) -> None:
+        sources = {part.source, *(joined.source for joined in part.joins)}
+        for split in self.splits:
+            if split.source.name in sources:  # one file may be in a module twice, with other options
+                split.restore()
+
         nvvm = library(self.tools, options)
         return self.workspace.session.pool.run(
             "lower",
