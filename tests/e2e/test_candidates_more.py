@@ -193,14 +193,14 @@ env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[bad, good]))
     assert not project.exists("build/net/bad.fatbin")
 
 
-# what is chosen
-
 def test_m11_what_no_gpu_takes_is_no_candidate_where_nothing_assembles(project: Project) -> None:
     """The others are taken in their order: their figures nobody knows."""
     said = tuned(project, '[{"TIMES": 512}, {"TIMES": 4}, {"TIMES": 2}]').build("GPU_PROVIDER=none").stderr
     assert "TIMES=512 cannot be compiled: its 131072 bytes of __shared__ variables are more than the 49152" in said
     assert (chosen(project)["candidate"], chosen(project)["failed"]) == ("TIMES=4", 1)
 
+
+# what is chosen
 
 
 def test_m13_shared_twins_are_chosen_by_what_the_assembler_reports(project: Project) -> None:
