@@ -18,6 +18,8 @@ from scons_gpu.store.record import Entry
 if TYPE_CHECKING:
     from scons_gpu.assemble.provider import Provider
 
+WHERE = ("before", "body", "function", "table", "dead")
+"""Where shared memory is declared and used: in a function that is called, or may be through a table; behind the end of the kernel."""
 HEAD = ".version {version}\n.target sm_75\n.address_size 64\n"
 
 
@@ -29,9 +31,14 @@ def ptx(before: str = "", body: str = "", *, parameters: str = ".param .u64 p", 
 def shared(size: int, *, where: str = "before") -> str:
     text = f".shared .align 4 .b8 tile[{size}];\n"
     use = "\tmov.u32 %r1, 1;\n\tst.shared.u32 [tile], %r1;\n"
-    if where == "function":
+    if where in {"function", "table"}:
         function = f"{text}.func inner()\n{{\n\t.reg .b32 %r<9>;\n{use}\tret;\n}}\n"
-        return ptx(function, "\tcall inner;\n")
+        if where == "function":
+            return ptx(function, "\tcall inner;\n")
+        table = ".global .align 8 .u64 table[1] = {inner};\n"
+        return ptx(function + table, "\tld.global.u64 %rd1, [table];\n\tproto: .callprototype ()_ ();\n\tcall %rd1, (), proto;\n")
+    if where == "dead":
+        return ptx(text, f"\tret;\n{use}")
     return ptx(text, use) if where == "before" else ptx(body=f"\t{text}{use}")
 
 
@@ -70,10 +77,7 @@ def takes(every: dict[str, Provider], text: str) -> bool:
 @pytest.mark.parametrize(
     ("fits", "not_", "said"),
     [
-        *(
-            (shared(49152, where=where), shared(49153, where=where), "49153 bytes of __shared__")
-            for where in ("before", "body", "function")
-        ),
+        *((shared(49152, where=where), shared(49153, where=where), "49153 bytes of __shared__") for where in WHERE),
         (bytes_of(4352, version="8.0"), bytes_of(4353, version="8.0"), "4353 bytes of parameters are more than the 4352"),
         (bytes_of(32764, version="8.1"), bytes_of(32765, version="8.1"), "32765 bytes of parameters are more than the 32764"),
     ],
