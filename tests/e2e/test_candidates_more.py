@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from project import CUDA, Project, ll
+from project import CUDA, Project, Result, ll
 from test_candidates import FILL, chosen, tuned, tuning
 
 from scons_gpu.tune.dump import read_dump
@@ -191,6 +193,13 @@ env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[bad, good]))
     assert not project.exists("build/net/bad.fatbin")
 
 
+def test_m11_what_no_gpu_takes_is_no_candidate_where_nothing_assembles(project: Project) -> None:
+    """The others are taken in their order: their figures nobody knows."""
+    said = tuned(project, '[{"TIMES": 512}, {"TIMES": 4}, {"TIMES": 2}]').build("GPU_PROVIDER=none").stderr
+    assert "TIMES=512 cannot be compiled: its 131072 bytes of __shared__ variables are more than the 49152" in said
+    assert (chosen(project)["candidate"], chosen(project)["failed"]) == ("TIMES=4", 1)
+
+
 # what is chosen
 
 
@@ -272,6 +281,84 @@ def test_m11_values_that_change_a_variable_are_no_candidates(project: Project) -
     assert "FIRST=1 cannot be compiled: with these values, variable count is not the one that k.cu defines without them" in said
     assert (chosen(project, "one", "k")["candidate"], chosen(project, "one", "k")["failed"]) == ("FIRST=5", 1)
     assert project.variables("one") == ["count"]
+
+
+# by hand
+
+OWN = """
+fills = env.GpuModule("fills", ["fill.ll"], GPU_MAXRREGCOUNT=24)
+one = env.GpuModule("one", ["one.ll"], candidates={"a": [{"GPU_MAXRREGCOUNT": 16, "needs": "fill"}]}, helpers=[fills])
+two = env.GpuModule("two", ["two.ll"], candidates={"c": [{"GPU_MAXRREGCOUNT": 16}]})
+env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[one, two]))
+"""
+
+
+def own_options(project: Project) -> Project:
+    """Kernels with options that are not their module's: two in one module, each with others; and one that is all that its module has."""
+    project.write("SConstruct", OWN)
+    for name, text in (("one", ll("a", "b=2.0")), ("two", ll("c=3.0")), ("fill", ll("fill=4.0"))):
+        project.write(f"{name}.ll", text)
+    return project
+
+
+def linked_by_hand(project: Project, printed: str, module: str) -> Result:
+    """Does again what the line of a module's link says, into a file of its own."""
+    line = next(line for line in printed.splitlines() if line.startswith("scons-gpu") and f"/{module}/" in line)
+    return project.command(*shlex.split(line)[1:-1], f"{module}.again")
+
+
+@pytest.mark.parametrize(("link", "file"), [("image", "one/sm_90.cubin"), ("bundle", "one.gpubundle")])
+def test_the_link_by_hand_takes_each_kernel_with_its_own_options(project: Project, link: str, file: str) -> None:
+    printed = own_options(project).build("GPU_LINKCOMSTR=", "GPU_OPT=2", f"GPU_LINK={link}").stdout
+    said = linked_by_hand(project, printed, "one")
+    assert said.returncode == 0, said.output
+    assert project.bytes("one.again") == project.bytes(f"build/net/{file}")
+
+
+def test_l4_the_link_by_hand_takes_and_refuses_what_the_build_does_of_deferred_ptx(project: Project) -> None:
+    result = own_options(project).fail("-k", "GPU_LINKCOMSTR=", "GPU_DEFER=always")
+    said = linked_by_hand(project, result.stdout, "two")
+    assert said.returncode == 0, said.output
+    assert project.bytes("two.again") == project.bytes("build/net/two/sm_90.cubin")
+    said = linked_by_hand(project, result.stdout, "one")
+    assert said.returncode == 1
+    assert "to be assembled with" in said.output
+    assert said.output.strip() in result.stderr
+
+
+# what is lost
+
+SECOND_BATCH = ["fill", "plain", "scale [TIMES=2]", "scale [TIMES=4]", "scale [TIMES=512]"]
+LOST = {
+    "object deferred": [],
+    "slice ptx object deferred": SECOND_BATCH,
+    "slice failure tools": [],
+    "records": SECOND_BATCH,
+}
+"""What the store lost → what is lowered then."""
+
+
+def lose(project: Project, kinds: str) -> None:
+    """Takes these kinds of entries away, and what the build made of them, so that it asks for them."""
+    for kind in kinds.split():
+        shutil.rmtree(project.path(f".gpu-store/{kind}"), ignore_errors=True)
+    if kinds == "records":
+        for path in project.path(".gpu-store").glob("[pod]*/*/*.json"):  # of PTX, objects and deferred PTX
+            path.unlink()
+    for name in ("plan.json", "cubin"):
+        project.path(f"build/net/one/sm_90.{name}").unlink()
+
+
+@pytest.mark.parametrize("defer", ["auto", "always"])
+def test_t1_what_the_store_lost_of_candidates_and_helpers_is_made_again(project: Project, defer: str) -> None:
+    tuned(project).build(f"GPU_DEFER={defer}")
+    made = project.files("build/**/*")
+    for kinds, lowered in LOST.items():
+        lose(project, kinds)
+        project.build(f"GPU_DEFER={defer}")
+        assert project.files("build/**/*") == made, kinds
+        if defer == "auto":  # else the fourth fails when it is measured, and is not lowered again while that is known
+            assert project.compiled() == lowered, kinds
 
 
 # what cannot be meant

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from project import Project
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from scons_gpu.toolchain.tools import Toolchain
 
 NET = 'env.GpuProgram("build/net", env.GpuModule("net", ["src/k.cu"]))\n'
 SOURCE = """\
@@ -94,11 +95,29 @@ def test_s13_a_source_that_does_not_compile_is_told_in_the_compilers_words(proje
     project.build()
 
 
-def test_both_make_the_same_units(project: Project) -> None:
+def test_both_make_the_same_units(project: Project, toolchain: Toolchain) -> None:
     prepare(project, "nvcc")
     project.build()
     project.build("GPU_FRONTEND=nvrtc")
     assert project.compiled() == []
+    check_builtins(project, toolchain)
+
+
+def check_builtins(project: Project, toolchain: Toolchain) -> None:
+    """R2: NVRTC opens a second library by itself. The same files elsewhere make nothing stale, another one of that does."""
+    found = toolchain.library("nvrtc")
+    assert found is not None
+    real, toolkit = Path(found.path).parent.parent, project.path("toolkit")
+    (toolkit / "lib").mkdir(parents=True)
+    for path in (real / "bin", real / "nvvm", *real.glob("lib/libnv*")):
+        (toolkit / path.relative_to(real)).symlink_to(path)
+    arguments = ("-q", "GPU_FRONTEND=nvrtc", f"GPU_CUDA_PATH={toolkit}")
+    assert project.run(*arguments).returncode == 0
+    (builtins,) = toolkit.glob("lib/libnvrtc-builtins*")
+    data = builtins.read_bytes()
+    builtins.unlink()
+    builtins.write_bytes(data + b"\0")
+    assert project.run(*arguments).returncode == 1
 
 
 def test_by_hand(project: Project) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,9 +14,9 @@ from scons_gpu.link import elf
 from scons_gpu.toolchain.tools import discover
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from toolkits import Toolkit
+
+    from scons_gpu.toolchain.tools import Toolchain
 
 STATE = "@counter = addrspace(1) externally_initialized global i32 0\n"
 COUNT = """
@@ -226,6 +228,34 @@ def test_l7_without_any_of_nvidias_tools_the_fatbin_holds_the_ptx(net: Project, 
     net.idle(*arguments)
 
 
+BIG = """
+@tile = internal addrspace(3) global [50000 x i8] undef
+define ptx_kernel void @big(ptr addrspace(1) %data) {
+  %index = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %place = getelementptr [50000 x i8], ptr addrspace(3) @tile, i32 0, i32 %index
+  store volatile i8 1, ptr addrspace(3) %place
+  ret void
+}
+"""
+
+
+def test_s7_what_no_gpu_takes_is_refused_also_where_nothing_assembles(project: Project) -> None:
+    """The driver would refuse the whole module when it is loaded."""
+    project.write("good.ll", ll("one=1.0"))
+    project.write("sub/big.ll", LL_HEAD + BIG)
+    project.write("SConstruct", 'env.GpuProgram("build/net", env.GpuModule("net", ["good.ll", "sub/big.ll"]))\n')
+    for arch, *arguments in (["sm_90", "GPU_PROVIDER=none"], ["sm_90", "GPU_PROVIDER=none", "GPU_LINK=bundle"], ["compute_90"]):
+        result = project.fail(f"GPU_ARCHS={arch}", *arguments)
+        said = f"error: kernel big of sub/big.ll (module net, {arch}): its 50000 bytes of __shared__ variables are more than the 49152"
+        assert said in result.output
+        assert " tile" in result.output
+        assert not project.exists("build/net/net.fatbin")
+    plan = project.path("build/net/net/compute_90.plan.json")
+    by_hand = project.command("link", str(plan), "-o", "again.ptx")
+    assert (by_hand.returncode, project.exists("again.ptx")) == (1, False)
+    assert "its 50000 bytes of __shared__ variables" in by_hand.output
+
+
 def test_l6_when_an_assembler_appears_the_next_build_makes_objects(net: Project, toolkit: Toolkit, tmp_path: Path) -> None:
     if discover(environ={}, prefix="/nowhere", facts=tmp_path / "facts").library("driver"):
         pytest.skip("this machine has a driver, which links")
@@ -242,6 +272,65 @@ def test_l6_when_an_assembler_appears_the_next_build_makes_objects(net: Project,
     assert not net.exists("build/net/net/sm_90.ptx")
     assert net.done()["lower"] == 0
     assert toolkit.counts()["ptxas"] == 6
+
+
+# the driver alone, over its stub
+
+STUBBED = """
+import importlib.abc, importlib.util, sys
+
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != "scons_gpu.assemble.driver_library":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        execute = spec.loader.exec_module
+        def exec_module(module):
+            from driver_stub import DriverStub
+            from scons_gpu.assemble import nvjitlink_library
+            execute(module)
+            module.bindings = lambda: DriverStub(nvjitlink_library.load({library!r}))
+        spec.loader.exec_module = exec_module
+        return spec
+
+sys.meta_path.insert(0, Finder())
+"""
+"""Sitecustomize of every Python of a build: cuda.bindings finds a driver, in SCons and in workers."""
+TUNED = """\
+values = [{}, {"GPU_FTZ": 1}]
+env.GpuProgram("build/net", env.GpuModule("net", ["net.ll"], candidates={"count": values}))
+"""
+
+
+@pytest.fixture
+def with_driver(project: Project, toolchain: Toolchain) -> Project:
+    nvjitlink = toolchain.library("nvjitlink")
+    assert nvjitlink is not None
+    project.write("stub/sitecustomize.py", STUBBED.replace("{library!r}", repr(nvjitlink.path)))
+    project.write("stub/libcuda.so.580.0", "not a library: only so that one is found")
+    project.path("stub/libcuda.so.1").symlink_to("libcuda.so.580.0")
+    project.environ["PYTHONPATH"] += f":{project.path('stub')}:{Path(__file__).parent}"
+    project.environ["LD_LIBRARY_PATH"] = str(project.path("stub"))
+    return project
+
+
+def test_m13_the_driver_alone_measures_candidates_that_use_state(with_driver: Project) -> None:
+    """It makes no objects that lack something, and a candidate lacks its module's state."""
+    with_driver.write("net.ll", ll("one=1.0", head=STATE) + COUNT)
+    with_driver.write("SConstruct", TUNED)
+    printed = with_driver.build("-j2", "GPU_PROVIDER=driver", "GPU_ASSEMBLECOMSTR=").stdout
+    assert symbols(with_driver) == (["count", "one", "twice"], ["counter"])
+    assert with_driver.manifest()["modules"]["net"]["kernels"]["count"]["archs"]["sm_90"]["chosen"]["by"] == "resources"
+    choice = json.loads(with_driver.read("build/net/net/sm_90.choice.json").splitlines()[0])
+    results = choice["problems"]["count"]
+    assert [bool(each["registers"] and each["instructions"] and not each["failure"]) for each in results] == [True, True]
+    with_driver.idle("GPU_PROVIDER=driver")
+    line = next(line for line in printed.splitlines() if line.startswith("scons-gpu") and " assemble " in line)
+    *words, made = shlex.split(line)[1:]
+    by_hand = with_driver.command(*words, "again.cubin")
+    assert by_hand.returncode == 0, by_hand.output
+    assert with_driver.bytes("again.cubin") == Path(made).read_bytes()
 
 
 # what holds for every provider

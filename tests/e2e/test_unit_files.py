@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -179,3 +180,14 @@ def test_a_folder_that_cannot_be_written_is_named(project: Project) -> None:
     result = project.fail("GPU_DUMP=1")
     assert "error: GPU_DUMP=1 names no folder\n  as in GPU_DUMP=dump" in result.stderr
     project.build()
+
+
+def test_t1_slices_that_the_store_lost_are_written_all_the_same(project: Project) -> None:
+    """Where nothing is lowered for the files, because libNVVM shows no optimised IR."""
+    project.write("SConstruct", 'env.GpuProgram("build/net", env.GpuModule("net", ["net.ll"]))\n')
+    project.write("net.ll", ll("one=1.0"))
+    project.build("GPU_ARCHS=sm_100", "GPU_LOWER=nvvm")
+    shutil.rmtree(project.path(".gpu-store/slice"))
+    project.build("GPU_ARCHS=sm_100", "GPU_LOWER=nvvm", "GPU_DUMP=seen")
+    assert "define ptx_kernel void @one(" in project.read("seen/build/net/net/one.sm_100.ll")
+    assert project.compiled() == []

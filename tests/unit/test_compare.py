@@ -326,6 +326,33 @@ def test_one_kernel_can_be_asked_for(project: Project) -> None:
         project.report(kernel="sclae")
 
 
+def ended_with_ptx(folder: Path, **modules: dict[str, object]) -> Path:
+    """A manifest of modules for sm_90 and compute_90, each with one kernel k."""
+    archs = {arch: {"object": None} for arch in ("sm_90", "compute_90")}
+    kernels = {"k": {"readable": "k(float*)", "source": "a.ll", "archs": archs}}
+    data = {name: {"kernels": kernels, **module} for name, module in modules.items()}
+    text = {"schema": "scons-gpu/manifest/1", "program": "net", "archs": ["sm_90", "compute_90"], "modules": data}
+    path = folder / "net.json"
+    path.write_text(json.dumps(text), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("module", [{"images": {"sm_90": {"file": "net/a/sm_90.ptx"}}}, {"images": {}, "bundle": "net/a.gpubundle"}])
+@pytest.mark.parametrize("asked", [{}, {"arch": "sm_90"}, {"kernel": "k"}])
+def test_l7_where_modules_end_with_ptx_there_is_nothing_to_compare(
+    tmp_path: Path, tools: Tools, module: dict[str, object], asked: dict[str, str]
+) -> None:
+    """Said once, with each module; a report without kernels would read like one without differences."""
+    with pytest.raises(UsageError) as caught:
+        compare(ended_with_ptx(tmp_path, a=module, b={**module}), tools=tools, **asked)
+    assert caught.value.what == f"{tmp_path / 'net.json'}: there is no machine code to compare: what was asked about ends with PTX"
+    archs = ["sm_90"] if asked.get("arch") else ["sm_90", "compute_90"]
+    notes = [f"{name} ({arch}): PTX, which the driver assembles; not compared" for name in "ab" for arch in archs]
+    assert caught.value.output.splitlines() == notes
+    assert "GPU_PROVIDER other than none" in caught.value.hint
+    assert "GPU_ARCHS=sm_90" in caught.value.hint
+
+
 def test_what_is_no_manifest_is_a_usage_error(tmp_path: Path, tools: Tools) -> None:
     for text in ("{}", "not json", "[1]"):
         (tmp_path / "x.json").write_text(text)

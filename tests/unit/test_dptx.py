@@ -56,6 +56,11 @@ def test_l3_what_is_no_deferred_ptx_is_named(data: bytes, kind: type[GpuError], 
     assert said in caught.value.what
 
 
+def test_l5_kernels_are_known_by_name_also_of_ptx_that_does_not_read() -> None:
+    odd = '.entry a() { ret; }\n.weak .entry /* not b */ c() {\n // .entry no()\n .pragma ".entry neither"; ( }\n.func d() {\n'
+    assert dptx.read(made(odd), label="it").kernels == ("a", "c")
+
+
 @pytest.mark.parametrize(
     ("body", "empty"),
     [

@@ -99,3 +99,32 @@ def test_a_library_of_something_else_does_not_load(machine: Machine) -> None:
     provider = NvPtxCompilerProvider(Tool("nvptxcompiler", str(other), "13.5.37", "0" * 64, "PATH"), facts=machine.root / "facts")
     with pytest.raises(ToolMissingError, match=r"other\.so does not load: .*undefined symbol: nvPTXCompilerCreate"):
         provider.compile("", target=parse("sm_90")[0], options=AssembleOptions())
+
+
+def nvrtc(root: Path, facts: Path) -> Tool:
+    place = Place(origin="PATH", home=root, bins=(), libdevice=())
+    tool = libraries([place], environ={}, root=str(root), facts=Facts(facts)).get("nvrtc").tool
+    assert tool is not None
+    return tool
+
+
+def test_r2_nvrtc_is_what_it_opens_too(tmp_path: Path) -> None:
+    """Half of the compiler is in a library that NVRTC opens by itself; one that comes, is replaced or goes is another compiler."""
+    (tmp_path / "toolkit/lib64").mkdir(parents=True)
+    library, builtins = (tmp_path / "toolkit/lib64" / name for name in ("libnvrtc.so.13", "libnvrtc-builtins.so.13.5"))
+    library.write_bytes(b"NVRTC: Cuda compilation tools, release 13.5, V13.5.37")
+    alone = nvrtc(tmp_path / "toolkit", tmp_path / "facts")
+    builtins.write_bytes(b"one")
+    both = nvrtc(tmp_path / "toolkit", tmp_path / "facts")
+    replacement = builtins.with_name("new")
+    replacement.write_bytes(b"two")  # of equal length
+    replacement.replace(builtins)
+    replaced = nvrtc(tmp_path / "toolkit", tmp_path / "facts")
+    assert {each.version for each in (alone, both, replaced)} == {"13.5.37"}
+    assert len({each.identity for each in (alone, both, replaced)}) == 3
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links/lib64").mkdir()
+    (tmp_path / "links/lib64/libnvrtc.so.13").symlink_to(library)
+    assert nvrtc(tmp_path / "links", tmp_path / "facts").identity == replaced.identity
+    builtins.unlink()
+    assert nvrtc(tmp_path / "toolkit", tmp_path / "facts") == alone

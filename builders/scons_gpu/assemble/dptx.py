@@ -7,12 +7,12 @@ in it is a module's: the store shares it between all modules that hold the unit.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from scons_gpu.assemble.provider import AssembleOptions
 from scons_gpu.errors import DamagedError, LinkError
+from scons_gpu.source import ptx_reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,10 +23,6 @@ FORMAT = "scons-gpu/dptx/1"
 _START = b'{"format": "scons-gpu/dptx/'
 _SHAPING = ("opt", "lineinfo", "debug", "maxrregcount", "flags")
 """The fields of AssembleOptions that shape an object's bytes."""
-# What a name inside does not count: comments and strings (PTX ISA 9, 4.2 and 11.5).
-_SKIP = re.compile(r'//[^\n]*|/\*.*?\*/|"[^"\n]*"', re.DOTALL)
-_DEFINES = re.compile(r"\.(?:entry|func|global|const|shared|tex)\b")
-_ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,7 @@ class Deferred:
     @property
     def empty(self) -> bool:
         """Whether it has neither functions nor variables, so that a link needs nothing of it."""
-        return not _DEFINES.search(_SKIP.sub(" ", self.ptx))
+        return not ptx_reader.holds_any(self.ptx)
 
 
 def write(ptx: str, *, arch: str, spelled: Sequence[str], options: AssembleOptions) -> bytes:
@@ -63,7 +59,7 @@ def write(ptx: str, *, arch: str, spelled: Sequence[str], options: AssembleOptio
         "format": FORMAT,
         "arch": arch,
         "bytes": len(data),
-        "kernels": sorted(set(_ENTRY.findall(_SKIP.sub(" ", ptx)))),
+        "kernels": sorted(set(ptx_reader.entries(ptx))),
         "options": {name: value for name, value in asdict(options).items() if name in _SHAPING},
         "spelled": list(spelled),
         "unit": options.unit,

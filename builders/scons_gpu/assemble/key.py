@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING, Literal
 
@@ -10,10 +11,17 @@ if TYPE_CHECKING:
     from scons_gpu.plan.model import Part
     from scons_gpu.toolchain.arch import Target
 
-__all__ = ["FORMAT", "Kind", "is_twin", "object_key", "unit_key"]
+__all__ = ["FORMAT", "Kind", "is_twin", "object_key", "options_of", "unit_key"]
 
 FORMAT = "scons-gpu/object/2"
 Kind = Literal["whole", "rel"]
+
+
+def options_of(part: Part, options: AssembleOptions) -> AssembleOptions:
+    """How the part becomes an object: as its module's do, unless it has options of its own."""
+    if part.assemble is None:
+        return options
+    return dataclasses.replace(options, **{**part.assemble, "flags": tuple(part.assemble["flags"])})
 
 
 def unit_key(  # noqa: PLR0913 - one keyword per thing that shapes an object

@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scons_gpu.assemble.choose import choose
-from scons_gpu.assemble.key import is_twin, unit_key
+from scons_gpu.assemble.key import is_twin, options_of, unit_key
 from scons_gpu.errors import DamagedError, RefusedError
 from scons_gpu.link import image
 from scons_gpu.link.bundled import Units, link_bundle
-from scons_gpu.link.ptx import merge_ptx
 from scons_gpu.link.twins import ANONYMOUS
-from scons_gpu.link.whole import assemble_whole, in_order, ptx_part
+from scons_gpu.link.whole import assemble_whole, merge_module
 from scons_gpu.split import digest
 from scons_gpu.store.store import Store
 from scons_gpu.toolchain.arch import parse
@@ -57,11 +56,10 @@ class Linker:
             msg = "there is nothing to link: no source of the module has a kernel"
             raise RefusedError(msg, module=plan.module, arch=plan.arch)
         if self.as_ptx or not parse(plan.arch)[0].real:
-            parts = [ptx_part(part, _ptx(store, plan, part).data) for part in in_order(plan.parts)]
-            return merge_ptx(parts, target=parse(plan.arch)[0]).encode()
+            return merge_module(plan, {part.digest: _ptx(store, plan, part) for part in plan.parts}).encode()
         if whole or plan.link == "whole":
             return self._whole(store, plan)
-        choice = self._choice(["relocatable", "link"])
+        choice = self._choice(plan, ["relocatable", "link"])
         objects = {part.digest: self._object(store, plan, part, choice, "rel") for part in plan.parts}
         linked = image.link_image(plan, objects, provider=choice.provider, options=self.options)
         self.output = linked.output if linked else ""
@@ -76,7 +74,7 @@ class Linker:
     def _units(self, store: Store, plan: Plan) -> Units:
         if self.as_ptx or not parse(plan.arch)[0].real:
             return Units(plan=plan, files={part.digest: _ptx(store, plan, part) for part in plan.parts})
-        choice = self._choice(["compile"])
+        choice = self._choice(plan, ["compile"])
         return Units(
             plan=plan,
             files={part.digest: self._object(store, plan, part, choice, "whole") for part in plan.parts},
@@ -85,17 +83,19 @@ class Linker:
 
     def _whole(self, store: Store, plan: Plan) -> bytes:
         parts = {part.digest: _ptx(store, plan, part) for part in plan.parts}
-        made = assemble_whole(plan, parts, provider=self._choice(["compile"]).provider, options=self.options)
+        made = assemble_whole(plan, parts, provider=self._choice(plan, ["compile"]).provider, options=self.options)
         self.output = made.output if made else ""
         return made.data if made else b""
 
-    def _choice(self, needs: Collection[Need]) -> Choice:
-        return choose(self.tools, wanted=self.provider, needs=needs, always_defer=self.defer, facts=self.store / "tools")
+    def _choice(self, plan: Plan, needs: Collection[Need]) -> Choice:
+        facts, targets = self.store / "tools", parse(plan.arch)
+        return choose(self.tools, wanted=self.provider, needs=needs, targets=targets, always_defer=self.defer, facts=facts)
 
     def _object(self, store: Store, plan: Plan, part: Part, choice: Choice, kind: Kind) -> Entry:
         """The part's object or deferred PTX, under the name that a build gives it."""
         twin = is_twin(part, share=self.share_twins and kind == "whole")
-        key = unit_key(part, kind=kind, provider=choice.provider, options=self.options, target=parse(plan.arch)[0], twin=twin)
+        options = options_of(part, self.options)
+        key = unit_key(part, kind=kind, provider=choice.provider, options=options, target=parse(plan.arch)[0], twin=twin)
         deferred = choice.making is not None and choice.making.deferred
         folder, suffix = ("deferred", ".dptx") if deferred else ("object", f".{kind}.cubin")
         return _there(store, plan, part, store.claim(folder, digest.fields(dict(key)), key, suffix=suffix))

@@ -199,6 +199,7 @@ def lower(  # noqa: PLR0913 - an option each
 @given.output
 @click.option("--whole", is_flag=True, help="A program of its own, not a relocatable object.")
 @click.option("--anonymous", is_flag=True, help="Take out the kernel's own name first, as kernels of one body share an object.")
+@click.option("--complete", is_flag=True, help="Give variables of other objects a place first, as a candidate is measured.")
 @click.option("--defer", "unit", help="Nothing is assembled: the PTX of that unit becomes a file that a link finishes.", metavar="UNIT")
 @click.option("--verbose", is_flag=True, help="Show the assembler's report of resources.")
 @given.assembling
@@ -212,6 +213,7 @@ def assemble(  # noqa: PLR0913 - an option each
     output: str,
     whole: bool,
     anonymous: bool,
+    complete: bool,
     unit: str | None,
     provider: str,
     **options: Any,  # noqa: ANN401 - how to assemble
@@ -228,6 +230,10 @@ def assemble(  # noqa: PLR0913 - an option each
         from scons_gpu.link import twins
 
         ptx = twins.anonymous(ptx)
+    if complete:
+        from scons_gpu.link import measured
+
+        ptx = measured.complete(ptx)
     wanted = given.target(arch) if arch else _target_of(ptx, path)
     need: Need = "compile" if whole else "relocatable"
     defer = unit is not None

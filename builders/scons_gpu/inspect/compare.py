@@ -89,6 +89,15 @@ class _Module:
     origin: dict[str, Any] | None = None
     """IR and options of kernels that come from elsewhere: a candidate's, a helper's."""
 
+    @property
+    def is_ptx(self) -> bool:
+        """Whether it ends with PTX: its image is, or its bundle holds no object of any kernel."""
+        if self.arch.startswith("compute_"):
+            return True
+        image = (self.data.get("images") or {}).get(self.arch)
+        builds = [one["archs"][self.arch] for one in self.data["kernels"].values() if self.arch in one["archs"]]
+        return str(image["file"]).endswith(".ptx") if image else all(build.get("object") is None for build in builds)
+
     def sources(self) -> tuple[str, ...]:
         """Its sources' IR: what the manifest lists, else what lies in the module's folder."""
         if self.origin is not None:
@@ -135,15 +144,18 @@ def compare(  # noqa: PLR0913 - what to compare, how far, and what is known of i
     """Builds every module of the manifest undivided and compares. `arch` and `kernel` (symbol or part of the readable name) narrow that.
 
     Modules of the same IR share one undivided build; `references` keeps them from one manifest to the next. Raises UsageError for a
-    manifest that is none, GpuError where a reference cannot be built.
+    manifest that is none and for one without machine code, GpuError where a reference cannot be built.
     """
     data = _read(manifest)
     compared: list[Compared] = []
     notes: list[str] = []
     references = {} if references is None else references
-    for module in _modules(data, manifest, arch=arch, notes=notes):
+    for module in _modules(data, manifest, arch=arch):
         wanted = _wanted(module, kernel)
         if not wanted:
+            continue
+        if module.is_ptx:
+            notes.append(f"{module.name} ({module.arch}): PTX, which the driver assembles; not compared")
             continue
         told(f"{module.name} ({module.arch})")
         try:
@@ -152,9 +164,21 @@ def compare(  # noqa: PLR0913 - what to compare, how far, and what is known of i
                 compared += _compare_module(part, kernels, reference=reference, all_wanted=not kernel)
         except GpuError as error:
             raise error.at(module=module.name, arch=module.arch) from None
+    if notes and not compared:
+        raise _no_machine_code(manifest, notes)
     if kernel and not compared:
         raise _no_kernel(data, manifest, kernel, arch=arch)
     return Report(program=str(data.get("program", "")), kernels=tuple(compared), notes=tuple(notes))
+
+
+def _no_machine_code(manifest: Path, notes: list[str]) -> UsageError:
+    """As below: a build of which nothing was looked at is not one without differences."""
+    msg = f"{manifest}: there is no machine code to compare: what was asked about ends with PTX"
+    hint = (
+        "build it with an assembler (GPU_PROVIDER other than none; scons-gpu doctor shows what is found) for a real architecture "
+        "(GPU_ARCHS=sm_90, not compute_90), then compare"
+    )
+    return UsageError(msg, output="\n".join(notes), hint=hint)
 
 
 def _no_kernel(data: dict[str, Any], manifest: Path, name: str, *, arch: str) -> UsageError:
@@ -180,7 +204,7 @@ def _read(path: Path) -> dict[str, Any]:
     return data
 
 
-def _modules(data: dict[str, Any], manifest: Path, *, arch: str, notes: list[str]) -> Iterator[_Module]:
+def _modules(data: dict[str, Any], manifest: Path, *, arch: str) -> Iterator[_Module]:
     known = [str(name) for name in data.get("archs", ())]
     if arch and arch not in known:
         msg = f"{manifest}: has no {arch}; it has {', '.join(known) or 'none'}"
@@ -188,10 +212,7 @@ def _modules(data: dict[str, Any], manifest: Path, *, arch: str, notes: list[str
     for name, module in sorted(data["modules"].items()):
         for one in known:
             if arch in {"", one} and module.get("kernels"):
-                if one.startswith("compute_"):
-                    notes.append(f"{name} ({one}): PTX, which the driver assembles; not compared")
-                else:
-                    yield _Module(name=name, arch=one, data=module, folder=manifest.parent, stem=manifest.stem)
+                yield _Module(name=name, arch=one, data=module, folder=manifest.parent, stem=manifest.stem)
 
 
 def _wanted(module: _Module, name: str) -> dict[str, Any]:

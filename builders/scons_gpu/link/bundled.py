@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scons_gpu.link import bundle, manifest
+from scons_gpu.link.limits import check_constants, check_unit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,8 +32,10 @@ class Units:
 def link_bundle(name: str, units: Sequence[Units], *, archs: Sequence[str], folder: Path) -> bytes:
     """The bundle of module `name`. `archs` are those asked for, with units or not; `folder` is where it will lie.
 
-    Raises LinkError for an object that lacks its kernel, DamagedError for one that does not read.
+    Raises LinkError for an object that lacks its kernel, DamagedError for one that does not read, RefusedError for PTX that no GPU takes.
     """
+    for each in units:
+        _check_ptx(each)
     members = [
         bundle.Entry(arch=each.plan.arch, name=_member(digest, entry.path), data=entry.data)
         for each in units
@@ -41,6 +44,15 @@ def link_bundle(name: str, units: Sequence[Units], *, archs: Sequence[str], fold
     module = manifest.BuiltModule(name=name, archs=tuple(_built(each) for each in units))
     inner = manifest.build_manifest(name, archs=archs, modules=[module], tools={}, folder=folder)
     return bundle.write_bundle(members, manifest=inner)
+
+
+def _check_ptx(units: Units) -> None:
+    """Each is a program of its own."""
+    for part in units.plan.units:
+        entry = units.files[part.digest]
+        if entry.path.suffix == ".ptx":
+            check_unit(units.plan, part, entry.data.decode())
+            check_constants(units.plan, entry.data.decode(), part=part)
 
 
 def _member(digest: str, path: Path) -> str:

@@ -15,14 +15,14 @@ from scons_gpu.plan.plan import refusal
 from scons_gpu.toolchain.arch import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from scons_gpu.assemble.provider import AssembleOptions, Linked, Provider
     from scons_gpu.plan.model import Part, Plan
     from scons_gpu.store.record import Entry, Resources
 
-__all__ = ["Image", "check_image", "link_image", "spelled", "too_much_shared"]
+__all__ = ["Image", "check_image", "link_image", "shared_refusal", "spelled", "too_much_shared"]
 
 _NO_PTX_NAME = re.compile(r"[.@]")
 _FULL_BANK = re.compile(r"too much global constant data")  # nvlink and ptxas 13.5
@@ -149,15 +149,19 @@ def too_much_shared(total: int) -> str:
     return f"its {total} bytes of __shared__ variables are more than the {_STATIC_SHARED} that a kernel can have"
 
 
+def shared_refusal(shared: Collection[tuple[int, str]]) -> RefusedError | None:
+    """The error for a kernel with too much static shared memory, given as (bytes, name); None where it fits."""
+    wrong = too_much_shared(sum(size for size, _ in shared))
+    if not wrong:
+        return None
+    largest = "\n".join(f"{-size:8d} bytes  {name}" for size, name in sorted((-size, name) for size, name in shared)[:_SHOWN])
+    return RefusedError(wrong, output=largest, hint="declare the largest array extern and give its size at the launch")
+
+
 def _check_shared(part: Part, read: Contents) -> None:
     """What one kernel's object defines of shared memory is what the kernel takes. Of several, the linker knows who takes what."""
-    sizes = [(-size, name) for size, name in read.shared]
-    total = -sum(size for size, _ in sizes)
-    wrong = too_much_shared(total)
-    if not wrong or len(part.kernels) != 1:
-        return
-    largest = "\n".join(f"{-size:8d} bytes  {name}" for size, name in sorted(sizes)[:_SHOWN])
-    raise RefusedError(wrong, output=largest, hint="declare the largest array extern and give its size at the launch")
+    if len(part.kernels) == 1 and (error := shared_refusal([*read.shared])):
+        raise error
 
 
 def _subject(part: Part) -> str:

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING
 
 from scons_gpu.errors import DamagedError, GpuError, MissingSymbolError, RefusedError
 from scons_gpu.link.image import check_image, spelled
-from scons_gpu.link.ptx import MergedPtx, PtxPart, merge
+from scons_gpu.link.limits import check_constants, check_unit
+from scons_gpu.link.ptx import MergedPtx, PtxPart, merge, merge_ptx
 from scons_gpu.plan.plan import refusal
-from scons_gpu.toolchain.arch import Target
+from scons_gpu.toolchain.arch import Target, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from scons_gpu.assemble.provider import AssembleOptions, Provider
     from scons_gpu.plan.model import Part, Plan
     from scons_gpu.store.record import Entry, Resources
 
-__all__ = ["Whole", "assemble_whole", "in_order", "ptx_part"]
+__all__ = ["Whole", "assemble_whole", "in_order", "merge_module", "ptx_part"]
 
 _LINE = re.compile(r"\bline (\d+)(?=;)")  # as ptxas and the libraries of its kind name a place in the PTX
 _SIZE = re.compile(r"^( *\d+ bytes  ([\w$]+))$", re.MULTILINE)
@@ -52,6 +53,21 @@ def in_order(parts: Iterable[Part]) -> list[Part]:
     For memory at offset 0 of its bank ptxas chooses other instructions than for memory behind it.
     """
     return sorted(parts, key=lambda part: part.role != "state")
+
+
+def merge_module(plan: Plan, ptx: Mapping[str, Entry], *, warn: Callable[[str], None] | None = None) -> str:
+    """The module's PTX, which a driver assembles, from that of each part's digest.
+
+    Raises RefusedError, with kernel, module and source, for what no GPU takes; what else it would refuse, nobody knows before it does.
+    """
+    parts = []
+    for part in in_order(plan.parts):
+        parts.append(ptx_part(part, ptx[part.digest].data))
+        if part.role == "unit":
+            check_unit(plan, part, parts[-1].text)
+    merged = merge_ptx(parts, target=parse(plan.arch)[0], warn=warn)
+    check_constants(plan, merged)
+    return merged
 
 
 def assemble_whole(plan: Plan, ptx: Mapping[str, Entry | None], *, provider: Provider, options: AssembleOptions) -> Whole | None:

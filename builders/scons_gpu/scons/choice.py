@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import scons_gpu.plan as plans
     from scons_gpu.errors import GpuError
-    from scons_gpu.link import elf, image, twins
+    from scons_gpu.link import elf, image, limits, twins
     from scons_gpu.plan import Plan, PlannedCandidate, PlannedProblem
     from scons_gpu.scons.candidates import Candidate
     from scons_gpu.scons.modules import Module
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from scons_gpu.tune.tuning import Tuning
 else:
     plans, elf, image = later("scons_gpu.plan"), later("scons_gpu.link.elf"), later("scons_gpu.link.image")
-    twins = later("scons_gpu.link.twins")
+    limits, twins = later("scons_gpu.link.limits"), later("scons_gpu.link.twins")
     choices, model, tunings = later("scons_gpu.tune.choose"), later("scons_gpu.tune.model"), later("scons_gpu.tune.tuning")
 
 __all__ = ["ChoiceJob", "Helper", "declare_choice", "problem_of", "signature", "tuned", "variants"]
@@ -97,9 +97,10 @@ def _candidates(chain: Chain) -> list[Candidate]:
 
 def declare_choice(  # noqa: PLR0913 - what a choice is made of
     chain: Chain, target: Target, path: Path, *, undecided: Any, plan: Path, recipe: Recipe, ptx: bool
-) -> Any:
-    """The node that makes the plan at `path` of the undecided one."""
+) -> tuple[Any, Recipe]:
+    """The node that makes the plan at `path` of the undecided one, and how its units are made: some are helpers'."""
     helpers = [(module, *_for_owner(chain, module).plan(target, ptx=ptx)) for module in chain.module.helpers]
+    recipe = dataclasses.replace(recipe, splits=[*recipe.splits, *(split for *_, made in helpers for split in made.splits)])
     if chain.settings.link == "whole" and not ptx:
         _check_one_piece(chain, recipe, {module.name: made for module, _, _, made in helpers})
     tuning = [(name_below_top(node, chain.env), Path(node.rfile().get_abspath())) for node in chain.settings.tuning]
@@ -122,7 +123,7 @@ def declare_choice(  # noqa: PLR0913 - what a choice is made of
     )
     node = _image(chain.env, path, [undecided, *(node for _, node, _, _ in helpers), *chain.settings.tuning], job)
     chain.workspace.choices[str(chain.folder.parent)].append((job, undecided))
-    return node
+    return node, recipe
 
 
 def _check_one_piece(chain: Chain, recipe: Recipe, helpers: Mapping[str, Recipe]) -> None:
@@ -298,9 +299,10 @@ class ChoiceJob(Linking):
         if (failure := self.measured.failure(candidate.part)) is not None:
             return model.Result(values=values, failure=_reason(failure))
         launched = _launched(candidate)
-        entry = None if self.measured.kind == "ptx" else self.workspace.store.load(self.measured.object_path(candidate.part))
-        if entry is None:
-            return model.Result(values=values, **launched)
+        entry = self.workspace.store.load(self.measured.result_path(candidate.part))
+        if entry is None or self.measured.kind == "ptx":  # what its assembler will say, nobody knows, but what no GPU takes
+            refused = limits.unit_refusal(candidate.part, entry.data.decode()) if entry else None
+            return model.Result(values=values, failure=refused.what) if refused else model.Result(values=values, **launched)
         symbol = twins.ANONYMOUS if self.measured.twin(candidate.part) else planned.kernel.symbol
         # A relocatable object may ask for more than a kernel can have: the link would refuse it.
         if wrong := image.too_much_shared(max((used.shared_bytes or 0 for used in entry.record.resources), default=0)):

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     import scons_gpu.plan as plans
     from scons_gpu.errors import GpuError
-    from scons_gpu.link import bundle, bundled, fatbin, image, manifest, ptx, twins, whole
+    from scons_gpu.link import bundle, bundled, fatbin, image, manifest, twins, whole
     from scons_gpu.plan import Part, Plan
     from scons_gpu.scons import unit_files
     from scons_gpu.scons.recipe import Recipe
     from scons_gpu.store.record import Entry, Resources
 else:
     bundle, bundled, fatbin = later("scons_gpu.link.bundle"), later("scons_gpu.link.bundled"), later("scons_gpu.link.fatbin")
-    image, manifest, ptx = later("scons_gpu.link.image"), later("scons_gpu.link.manifest"), later("scons_gpu.link.ptx")
+    image, manifest = later("scons_gpu.link.image"), later("scons_gpu.link.manifest")
     plans, twins, whole = later("scons_gpu.plan"), later("scons_gpu.link.twins"), later("scons_gpu.link.whole")
     unit_files = later("scons_gpu.scons.unit_files")
 
@@ -211,8 +211,7 @@ class PtxJob(OnePlan):
     def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
         """One merge."""
         said: list[str] = []
-        parts = [whole.ptx_part(part, entries[part.digest].data) for part in whole.in_order(plan.parts)]
-        text = ptx.merge_ptx(parts, target=self.recipe.target, warn=said.append)
+        text = whole.merge_module(plan, entries, warn=said.append)
         return Outcome(output="\n".join(said)), text.encode(), ()
 
 

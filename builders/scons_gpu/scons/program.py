@@ -286,7 +286,7 @@ class Chain:
         node = _artefact(self.env, planned, [node for node, _ in (*found, *variants)], job)
         recipe = self.recipe(target, options, [split for _, split in (*found, *variants)], ptx=ptx)
         if tuned:
-            node = choice.declare_choice(self, target, path, undecided=node, plan=planned, recipe=recipe, ptx=ptx)
+            node, recipe = choice.declare_choice(self, target, path, undecided=node, plan=planned, recipe=recipe, ptx=ptx)
         return node, path, recipe
 
     def recipe(self, target: Target, options: lowering.LowerOptions, splits: Sequence[SplitJob], *, ptx: bool) -> Recipe:

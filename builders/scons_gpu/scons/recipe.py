@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from scons_gpu.assemble.key import is_twin, unit_key
+from scons_gpu.assemble.key import is_twin, options_of, unit_key
 from scons_gpu.errors import (
     DamagedError,
     GpuError,
@@ -69,7 +69,7 @@ class Recipe:
     """What a unit ends as: `rel`, `whole`, `ptx`; or `measured`, an object that no image takes, for a choice to look at."""
     share_twins: bool
     splits: Sequence[SplitJob]
-    """Those of the module's sources, for slices that the store lost."""
+    """Those of the module's sources, then of its helpers', for slices that the store lost."""
     environment: Mapping[str, str]
     """Variables that tell a command run by hand where the tools are."""
     place: int
@@ -88,9 +88,7 @@ class Recipe:
 
     def assemble_options(self, part: Part) -> AssembleOptions:
         """How the part becomes an object."""
-        if part.assemble is None:
-            return self.options
-        return dataclasses.replace(self.options, **{**part.assemble, "flags": tuple(part.assemble["flags"])})
+        return options_of(part, self.options)
 
     def assembler(self) -> Provider:
         """The provider of a recipe for objects."""
@@ -108,15 +106,13 @@ class Recipe:
         asked = (part.digest, part.candidate)
         if asked not in self.paths:
             key = self.object_fields(part)
-            kind, suffix = ("deferred", ".dptx") if self.deferred else ("object", f".{self.object_kind(part)}.cubin")
+            kind, suffix = ("deferred", ".dptx") if self.deferred else ("object", f".{self.object_kind()}.cubin")
             self.paths[asked] = self.workspace.store.claim(kind, digest.fields(dict(key)), key, suffix=suffix)
         return self.paths[asked]
 
-    def object_kind(self, part: Part) -> Kind:
-        """What is measured is a program of its own, as it will be in the image; not where it lacks state or tables of the module."""
-        if self.kind == "measured":
-            return "rel" if part.uses else "whole"
-        return "whole" if self.kind == "whole" else "rel"
+    def object_kind(self) -> Kind:
+        """What is measured is a program of its own, as it will be in the image."""
+        return "whole" if self.kind in {"whole", "measured"} else "rel"
 
     @property
     def measured(self) -> Recipe:
@@ -129,7 +125,7 @@ class Recipe:
         """The object's key."""
         return unit_key(
             part,
-            kind=self.object_kind(part),
+            kind=self.object_kind(),
             provider=self.assembler(),
             options=self.assemble_options(part),
             target=self.target,
@@ -139,6 +135,10 @@ class Recipe:
     def twin(self, part: Part) -> bool:
         """Whether the part's object may serve kernels of other names too."""
         return is_twin(part, share=self.share_twins and self.kind == "whole")
+
+    def completes(self, part: Part) -> bool:
+        """Whether the part is measured, and lacks state or tables of the module: they get a place in its object, which nobody links."""
+        return self.kind == "measured" and bool(part.uses)
 
     def result_path(self, part: Part) -> Path:
         """Where what a link takes of the part is, or is to be."""
@@ -293,11 +293,23 @@ class Recipe:
         try:
             return self._lower(part, where)
         except DamagedError:
-            sources = {part.source, *(joined.source for joined in part.joins)}
-            for split in self.splits:
-                if split.source.name in sources:  # one file may be in a module twice, with other options
-                    split.restore()
+            self._restore(part)
             return self._lower(part, where)
+
+    def slice_text(self, part: Part) -> str:
+        """The part's slice, made again where the store lost it."""
+        store = self.workspace.store
+        try:
+            return store.get_text("slice", part.slice)
+        except (KeyError, DamagedError):
+            self._restore(part)
+            return store.get_text("slice", part.slice)
+
+    def _restore(self, part: Part) -> None:
+        sources = {part.source, *(joined.source for joined in part.joins)}
+        for split in self.splits:
+            if split.source.name in sources:  # one file may be in a module twice, with other options
+                split.restore()
 
     def _lower(self, part: Part, where: dict[str, Any]) -> dict[str, Any]:
         libdevice, options = self.tools.libdevice, self.lower_options(part)
@@ -319,10 +331,14 @@ class Recipe:
     def assemble_part(self, part: Part, text: str, *, seconds: float | None = None) -> Assembled:
         """Has the assembler make a part's object of its PTX, within `seconds` of CPU time."""
         if self.twin(part):
-            from scons_gpu.link.twins import anonymous  # noqa: PLC0415 - only where twins are shared
+            from scons_gpu.link.twins import anonymous  # noqa: PLC0415 - few builds need it
 
             text = anonymous(text)
-        assemble = self.assembler().compile_relocatable if self.object_kind(part) == "rel" else self.assembler().compile
+        if self.completes(part):
+            from scons_gpu.link.measured import complete  # noqa: PLC0415 - the same
+
+            text = complete(text)
+        assemble = self.assembler().compile_relocatable if self.object_kind() == "rel" else self.assembler().compile
         options = dataclasses.replace(self.assemble_options(part), seconds=seconds, unit=part.digest)
         return assemble(text, target=self.target, options=options)
 

@@ -72,7 +72,7 @@ class UnitFilesJob(UnitJob):
         shown = recipe.lower_part(part, as_ir=True) if optimises else None
         ptx = store.load(recipe.ptx_path(part))
         files: dict[str, bytes] = {
-            **({"ll": store.get_text("slice", part.slice).encode()} if part.language == "ir" else {}),
+            **({"ll": recipe.slice_text(part).encode()} if part.language == "ir" else {}),
             **({"opt.ll": shown["ptx"].encode()} if shown else {}),
             "ptx": ptx.data if ptx else recipe.lower_part(part)["ptx"].encode(),
         }

@@ -138,8 +138,9 @@ class AssembleJob(MakingJob):
 
     def command(self) -> list[str]:
         """By hand."""
-        whole = ["--whole"] if self.recipe.object_kind(self.part) == "whole" else []
+        whole = ["--whole"] if self.recipe.object_kind() == "whole" else []
         whole += ["--anonymous"] if self.recipe.twin(self.part) else []
+        whole += ["--complete"] if self.recipe.completes(self.part) else []
         whole += [f"--defer={self.part.digest}"] if self.recipe.deferred else []
         options = assembling(self.recipe.assemble_options(self.part), self.recipe.provider)
         return self.gpu("assemble", str(self.ptx), "--arch", self.arch, *whole, *options)

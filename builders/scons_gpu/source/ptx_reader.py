@@ -18,6 +18,8 @@ __all__ = [
     "Module",
     "Statement",
     "UnreadableError",
+    "entries",
+    "holds_any",
     "parse",
     "plain",
     "read",
@@ -66,6 +68,8 @@ _ALIAS = re.compile(r"\.alias\s+(?P<name>[\w$]+)\s*,\s*(?P<target>[\w$]+)\s*;")
 _GROUPS = re.compile(rf"{{[^;]*}}|{_PARENTHESES}|\[[^]]*\]|=[^,{{;]*")
 _DECLARATOR = re.compile(NAME)
 _TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
+_ENTRY = re.compile(SKIP + r"|\.entry(?:\s|//[^\n]*|/\*.*?\*/)+(?P<name>[\w$]+)", re.DOTALL)
+_HOLDS = re.compile(SKIP + r"|(?P<what>\.(?:entry|func|global|const|shared|tex)\b)", re.DOTALL)
 
 
 class UnreadableError(Exception):
@@ -115,6 +119,16 @@ def target_named(text: str) -> str:
     """What PTX says that it is for, `sm_90a`; empty for a text that does not say, and so is no PTX."""
     found = _TARGET.search(text)
     return found[1] if found else ""
+
+
+def entries(text: str) -> list[str]:
+    """The names of the kernels that PTX has, also of PTX that does not read."""
+    return [found["name"] for found in _ENTRY.finditer(text) if found["name"]]
+
+
+def holds_any(text: str) -> bool:
+    """Whether PTX has a function or a variable at all, also PTX that does not read."""
+    return any(found["what"] for found in _HOLDS.finditer(text))
 
 
 def plain(text: str) -> str:

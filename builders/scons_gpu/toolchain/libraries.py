@@ -5,6 +5,7 @@ A build looks for one only when it is considered, because hashing 100 MB takes i
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import os
 import platform
@@ -38,6 +39,8 @@ FILES: dict[str, tuple[str, ...]] = {
 }
 """Library → its files, the newest major first. NVIDIA keeps an ABI within a major version."""
 NAMES = (*FILES, "driver")
+_COMPANIONS = {"nvrtc": "libnvrtc-builtins*.so*"}
+"""Library → the files in its folder that it opens by itself: what makes its PTX is in them too."""
 _DRIVER = "libcuda.so.1"
 # Every library of the toolkit holds the line that its program prints for --version (11.8, 12.9, 13.5).
 _RELEASE = re.compile(rb"Cuda compilation tools, release \d+\.\d+, V(\d+\.\d+\.\d+)")
@@ -90,7 +93,7 @@ def _first(name: str, order: Sequence[Place], facts: Facts) -> Found:
     for place in order:
         path = next((str(path) for path in _paths(place, FILES[name]) if path.is_file()), "")
         if path:
-            tool = Tool(name=name, path=path, origin=place.origin, **_identity(path, facts))
+            tool = Tool(name=name, path=path, origin=place.origin, **_identity(path, facts, companions=_COMPANIONS.get(name, "")))
             return Found(tool, (*looked, Look(name, path, place.origin, "taken")))
         looked.append(Look(name, ", ".join(map(str, _folders(place))), place.origin, "not there"))
     return Found(None, tuple(looked))
@@ -107,11 +110,21 @@ def _paths(place: Place, files: Sequence[str]) -> Iterator[Path]:
     return (folder / file for file in files for folder in _folders(place))
 
 
-def _identity(path: str, facts: Facts) -> dict[str, str]:
-    """Version, "" if the file does not tell, and SHA-256."""
-    return facts.learn(
-        "library", path, files=lambda: [path], find_out=lambda _: {"version": _version(path), "identity": fingerprint.file_sha256(path)}
-    )
+def _identity(path: str, facts: Facts, *, companions: str = "") -> dict[str, str]:
+    """Version, "" if the file does not tell, and SHA-256: of the file, or of its hash with those of its companions."""
+
+    def files() -> list[str]:
+        # The folders too: a companion that comes later changes them alone.
+        folders = sorted({str(Path(path).parent), str(Path(path).resolve().parent)}) if companions else []
+        found = {str(each.resolve()) for folder in folders for each in Path(folder).glob(companions)}
+        return [path, *folders, *sorted(found, key=lambda each: (Path(each).name, each))]
+
+    def find_out(chain: Sequence[str]) -> dict[str, str]:
+        hashes = [fingerprint.file_sha256(each) for each in chain if Path(each).is_file()]
+        identity = hashlib.sha256(" ".join(hashes).encode()).hexdigest() if len(hashes) > 1 else hashes[0]
+        return {"version": _version(path), "identity": identity}
+
+    return facts.learn(f"library {companions}".rstrip(), path, files=files, find_out=find_out)
 
 
 def _version(path: str) -> str:

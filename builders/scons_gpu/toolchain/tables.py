@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ARCHS", "CUDA_OF_DRIVER", "LLVM_PTX", "PTX_OF_CUDA", "VERSION_RULES", "Arch", "VersionRule"]
+__all__ = ["ARCHS", "CUDA_OF_DRIVER", "LLVM_PTX", "PARAMETER_BYTES", "PTX_OF_CUDA", "VERSION_RULES", "Arch", "VersionRule"]
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,10 @@ PTX_OF_CUDA: dict[tuple[int, int], int] = {
     (13, 4): 94,
     (13, 5): 95,
 }
+
+# PTX version from which on → bytes of parameters that a kernel can have, newest first (ptxas 13.5; PTX ISA, 5.1.6.1). The larger needs
+# sm_70, which is older than all that LLVM's PTX of that version is for.
+PARAMETER_BYTES: tuple[tuple[int, int], ...] = ((81, 32_764), (0, 4_352))
 
 # Branch of the driver → the newest CUDA release that it was made for (CUDA release notes, table of toolkits and drivers).
 CUDA_OF_DRIVER: dict[int, tuple[int, int]] = {

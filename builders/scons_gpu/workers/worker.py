@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from scons_gpu.assemble.provider import Assembled, AssembleOptions, Linked, Provider
+    from scons_gpu.lower.joining import Group
     from scons_gpu.split.parse import Known
 
 __all__ = ["main"]
@@ -142,17 +143,36 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
     `output`; with neither it is in the answer as `ptx`. `as_ir`: the optimised IR takes the PTX's place.
     After `seconds` of CPU time the system ends this process.
     """
-    from scons_gpu.lower import llvm  # noqa: PLC0415 - each operation loads its own room
-    from scons_gpu.lower.joining import Group  # noqa: PLC0415 - the same
-    from scons_gpu.split import ptx_slice  # noqa: PLC0415 - the same
-
     wanted = LowerOptions(**options)
     _limit(seconds)
-    if not wanted.keep_debug:
-        _expected.add(llvm.STRIPPED)
     store = _store(tuple(roots)) if roots else None
-    text = _text(file) if file or store is None else _slice(store, slice)
-    groups = [
+    ptx = _lowered(
+        _text(file) if file or store is None else _slice(store, slice),
+        wanted,
+        arch=arch,
+        nvvm=nvvm,
+        libdevice=libdevice,
+        renames=dict(renames),
+        joins=_groups(joins, store),
+        searched=searched,
+        cache=str(store.root / "tools") if store else "",
+        **({"as_ir": True} if as_ir else {}),
+    )
+    answer: dict[str, Any] = {"bytes": len(ptx), "warnings": store.drain_warnings() if store else []}
+    if path and store is not None:
+        _save(store, Path(path), ptx.encode(), key)
+    elif output:
+        write_atomic(Path(output), ptx)
+    else:
+        answer["ptx"] = ptx
+    return answer
+
+
+def _groups(joins: Sequence[Mapping[str, Any]], store: Store | None) -> list[Group]:
+    """What other sources define of what a slice needs, with its text."""
+    from scons_gpu.lower.joining import Group  # noqa: PLC0415 - each operation loads its own room
+
+    return [
         Group(
             texts=tuple(_slice(store, name) if store else _text(name) for name in each["slices"]),
             renames=dict(each["renames"]),
@@ -163,29 +183,18 @@ def lower(  # noqa: PLR0913 - one keyword per field of the message
         )
         for each in joins
     ]
+
+
+def _lowered(text: str, options: LowerOptions, *, renames: dict[str, str], **rest: Any) -> str:  # noqa: ANN401 - what lowering takes
+    """The slice's PTX."""
+    from scons_gpu.lower import llvm  # noqa: PLC0415 - each operation loads its own room
+    from scons_gpu.split import ptx_slice  # noqa: PLC0415 - the same
+
     if ptx_slice.is_ptx(text):
-        ptx = ptx_slice.renamed(text, dict(renames))
-    else:
-        ptx = _to_ptx(
-            text,
-            wanted,
-            arch=arch,
-            nvvm=nvvm,
-            libdevice=libdevice,
-            renames=dict(renames),
-            joins=groups,
-            searched=searched,
-            cache=str(store.root / "tools") if store else "",
-            **({"as_ir": True} if as_ir else {}),
-        )
-    answer: dict[str, Any] = {"bytes": len(ptx), "warnings": store.drain_warnings() if store else []}
-    if path and store is not None:
-        _save(store, Path(path), ptx.encode(), key)
-    elif output:
-        write_atomic(Path(output), ptx)
-    else:
-        answer["ptx"] = ptx
-    return answer
+        return ptx_slice.renamed(text, renames)
+    if not options.keep_debug:
+        _expected.add(llvm.STRIPPED)
+    return _to_ptx(text, options, renames=renames, **rest)
 
 
 def _to_ptx(text: str, options: LowerOptions, *, arch: str, nvvm: str, **rest: Any) -> str:  # noqa: ANN401 - what lowering takes
