@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scons_gpu.assemble import dptx
 from scons_gpu.assemble.provider import AssembleOptions, Linked, LinkInput
 from scons_gpu.assemble.ptxas import PtxasProvider
 from scons_gpu.errors import DamagedError, LinkError, MissingSymbolError, RefusedError
 from scons_gpu.link import elf
+from scons_gpu.link.contents import contents
 from scons_gpu.link.image import Image, check_image, link_image
 from scons_gpu.plan.model import Part, Plan, PlannedKernel, PlannedState
 from scons_gpu.store import record as records
@@ -158,6 +160,27 @@ def test_l8_objects_exchanged_with_their_records_are_found(shop: Shop) -> None:
     shop.objects[first], shop.objects[second] = shop.objects[second], shop.objects[first]
     with pytest.raises(LinkError, match=r"kernel a\(float\*\) of net/a\.cu \(sm_90\): its object is that of something else: it lacks a"):
         shop.link()
+
+
+@pytest.mark.parametrize(("role", "subject"), [("state", "the object of its variables"), ("table", "the object of table counter")])
+def test_l8_an_object_that_lacks_a_variable_is_found_before_the_link(shop: Shop, role: str, subject: str) -> None:
+    shop.part("a", ".extern .global .align 4 .u32 counter;\n" + kernel("a", "counter"))
+    shop.part("s", ".visible .global .align 4 .u32 other;\n", role=role, defines=("counter",))
+    with pytest.raises(LinkError, match=rf"net/s\.cu \(sm_90\): {subject} is that of something else: it lacks counter"):
+        shop.link(provider=None)
+
+
+def test_l4_deferred_ptx_of_another_architecture_is_refused(shop: Shop) -> None:
+    for arch, wrong in (("sm_90", ""), ("sm_80", "its object is deferred PTX for sm_80")):
+        data = dptx.write(HEAD + kernel("a"), arch=arch, spelled=(), options=AssembleOptions())
+        found = contents(data, target=SM_90, name="its object")
+        assert (found.wrong, found.kernels) == (wrong, {"a"})
+    digest = shop.part("a", kernel("a")).digest
+    path = shop.objects[digest].with_suffix(".dptx")
+    shop.store.save(path, data, records.make(data, key=(("digest", digest),)))
+    shop.objects[digest] = path
+    with pytest.raises(LinkError, match=r"kernel a\(float\*\) of net/a\.cu \(sm_90\): its object is deferred PTX for sm_80"):
+        shop.link(provider=None)
 
 
 def test_l8_a_whole_object_is_refused(shop: Shop) -> None:
