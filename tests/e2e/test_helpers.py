@@ -84,6 +84,41 @@ env.GpuProgram("build/net", net)
     assert project.kernels("net") == ["a", "copy", "fill"]
 
 
+STATE = "@counter = addrspace(1) externally_initialized global i32 0\n"
+COUNT = """
+define ptx_kernel void @count(i32 %by) {
+  %old = atomicrmw add ptr addrspace(1) @counter, i32 %by seq_cst
+  ret void
+}
+"""
+
+
+def test_m14_a_helper_is_cut_as_its_owner_is_linked_and_lowered_as_it_says_itself(project: Project) -> None:
+    """One helper of two modules: an object of a bundle has the variable that it uses, an image has one for all."""
+    project.write(
+        "SConstruct",
+        """
+fills = env.GpuModule("fills", ["fill.ll"], GPU_FTZ=1)
+values = {"a": [{"needs": ["fill", "count"]}]}
+one = env.GpuModule("one", ["a.ll"], candidates=values, helpers=[fills])
+two = env.GpuModule("two", ["a.ll"], candidates=values, helpers=[fills], GPU_LINK="bundle")
+env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[one, two]))
+""",
+    )
+    project.write("a.ll", ll("a"))
+    project.write("fill.ll", ll("fill=2.0", head=STATE) + COUNT)
+    project.build("-j2")
+    assert project.kernels("one") == ["a", "count", "fill"]
+    assert project.variables("one") == ["counter"]
+    assert sorted(project.manifest()["modules"]["two"]["kernels"]) == ["a", "count", "fill"]
+    assert [part["role"] for part in project.plan("one")["parts"]].count("state") == 1
+    assert [part["role"] for part in project.plan("two")["parts"]].count("state") == 0
+    texts = [data.decode() for data in project.files(".gpu-store/ptx/*/*.ptx").values()]
+    assert {".ftz" in text for text in texts if ".entry fill(" in text} == {True}
+    assert {".ftz" in text for text in texts if ".entry a(" in text} == {False}
+    project.idle()
+
+
 def assembled(project: Project) -> dict[str, tuple[int, list[str]]]:
     """Kernel → the register limit and the flags of its own that it was assembled with."""
     parts = project.plan("net")["parts"]

@@ -214,6 +214,26 @@ class Dropping:
         return self.provider.link(given, target=target, options=options)
 
 
+def test_l5_a_linker_is_told_what_each_input_is(shop: Shop) -> None:
+    """It names them where something is wrong with one."""
+
+    class Asked:
+        def link(self, inputs: list[LinkInput], **_: object) -> Linked:
+            told = [f"{each.label} | {each.kernel} | {each.source}" for each in inputs]
+            raise LinkError("\n".join(told))
+
+    shop.part("a", ".extern .global .align 4 .u32 lut;\n" + kernel("a", "lut"))
+    shop.variable("s", ".global .align 4 .u32 counter")
+    shop.variable("lut", ".global .align 4 .u32 lut = 7", role="table")
+    with pytest.raises(LinkError) as caught:
+        shop.link(provider=Asked())
+    assert caught.value.what.splitlines() == [
+        "kernel a(float*) of net/a.cu | a(float*) | a.cu",
+        "its variables of net/s.cu |  | s.cu",
+        "table lut of net/lut.cu |  | lut.cu",
+    ]
+
+
 def test_l8_a_linker_that_drops_a_kernel_is_found(shop: Shop) -> None:
     shop.part("a", kernel("a"))
     shop.part("b", kernel("b"))
