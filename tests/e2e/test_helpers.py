@@ -138,10 +138,12 @@ env.GpuProgram("build/net", env.GpuModule("net", [], submodules=others))
 """,
     )
     project.write("a.ll", ll("a"))
-    tuning(project, {"GPU_MAXRREGCOUNT": "32"}, kernel="a", keys={"n": "2"})
+    tuning(project, {}, kernel="a", keys={"n": "2"})
     project.build("GPU_TUNING=tuning.json")
     assert [chosen(project, name, "a")["by"] for name in ("one", "two", "three")] == ["resources", "tuning", "resources"]
-    project.build("GPU_TUNING=tuning.json", "GPU_PROVIDER=nvptxcompiler+nvlink")
+    project.build()
+    assert {chosen(project, name, "a")["by"] for name in ("one", "two", "three")} == {"resources"}, "of an image that did not change"
+    project.build("GPU_PROVIDER=nvptxcompiler+nvlink")
     assert project.done()["choose"] == 3, "by what another assembler makes"
 
 
@@ -193,6 +195,29 @@ def test_m13_what_is_told_of_a_candidate_is_what_its_assembler_reports(project: 
     assert spilled["spill_loads"] > 0
     assert narrow.spill_bytes == spilled["spill_stores"] + spilled["spill_loads"]
     assert {each.entry for each in problem.candidates} == {spilled["kernel"]} == {"heavy" if link == "image" else "__kernel"}
+
+
+def test_what_a_link_refuses_is_a_failure_of_its_candidate_in_a_dump(project: Project) -> None:
+    """Only a linker knows which tables are left, and how large they are together."""
+    tables = "".join(
+        f"@t{name} = internal addrspace(4) constant [10000 x i32] [{', '.join(f'i32 {n * name}' for n in range(10_000))}]\n"
+        for name in (3, 7)
+    )
+    looks = "".join(
+        f"  %p{name} = getelementptr [10000 x i32], ptr addrspace(4) @t{name}, i32 0, i32 %i\n"
+        f"  %v{name} = load i32, ptr addrspace(4) %p{name}\n"
+        f"  store volatile i32 %v{name}, ptr addrspace(1) %out\n"
+        for name in (3, 7)
+    )
+    project.write("a.ll", ll(head=tables) + f"define ptx_kernel void @a(ptr addrspace(1) %out, i32 %i) {{\n{looks}  ret void\n}}\n")
+    project.write(
+        "SConstruct", 'env.GpuProgram("build/net", env.GpuModule("net", ["a.ll"], candidates={"a": [{}, {"GPU_MAXRREGCOUNT": 32}]}))\n'
+    )
+    project.build("gpu-dump")
+    (problem,) = read_dump(project.path("build/net.gpudump")).problems
+    assert [each.image for each in problem.candidates] == [None, None]
+    for each in problem.candidates:
+        assert "its constants do not fit into the 64 KiB of an image" in each.result.failure
 
 
 def reported(project: Project) -> list[dict[str, int | str]]:

@@ -322,6 +322,12 @@ def test_private_state_is_found_under_the_name_that_ptx_can_spell(shop: Shop) ->
     assert shop.link()
 
 
+def test_a_kernel_is_found_under_the_name_that_ptx_can_spell(shop: Shop) -> None:
+    part = shop.part("k_$_1", kernel("k_$_1"))
+    shop.parts["k_$_1"] = dataclasses.replace(part, kernels=(dataclasses.replace(part.kernels[0], symbol="k.1"),))
+    assert shop.link()
+
+
 def test_a_part_that_the_plan_refused_says_why(shop: Shop) -> None:
     refusal = json.dumps(MissingSymbolError("a calls lost, which nobody defines", kernel="a(float*)", source="a.cu").to_json())
     part = shop.part("a", kernel("a"))
