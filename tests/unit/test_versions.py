@@ -243,8 +243,6 @@ def test_l12_each_gate_on_both_sides(name: str, version: str, verdict: str) -> N
 
 
 def test_l12_every_row_is_tested_above() -> None:
-    tested = {mark.args[0] for mark in test_l12_each_gate_on_both_sides.pytestmark}
-    assert tested
     rows = test_l12_each_gate_on_both_sides.pytestmark[0].args[1]  # type: ignore[attr-defined]
     for rule in VERSION_RULES:
         inside = [rule.first <= version_tuple(version) < rule.end for name, version, _ in rows if name == rule.tool]
