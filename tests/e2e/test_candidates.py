@@ -89,7 +89,12 @@ def test_m11_every_candidate_is_compiled_and_one_is_taken(project: Project) -> N
 
 def test_gc_keeps_what_a_choice_was_made_of(project: Project) -> None:
     tuned(project).build()
+    (problem,) = json.loads(project.read("build/net/one/sm_90.candidates.json"))["problems"]
+    slices = {part["slice"] for candidate in problem["candidates"] if (part := candidate["part"])}
+    held = {name for kind in ("ptx", "object") for name in project.files(f".gpu-store/{kind}/*/*")}
+    held |= {f".gpu-store/slice/{name[:2]}/{name}" for name in slices}
     assert project.command("gc", "--keep", "1", "--older-than", "0").returncode == 0
+    assert held <= set(project.files(".gpu-store/**/*"))
     project.edit("fill.cu", "= 0", "= 1")  # the choice is made again
     project.build()
     assert project.done()["choose"] == 1
@@ -277,7 +282,7 @@ def test_a_dump_is_made_where_it_is_asked_for(project: Project) -> None:
     project.build("gpu-dump")
     assert list(project.files("**/*.gpudump")) == ["build/net.gpudump"]
     project.idle()
-    project.run("-c")
+    project.run("-c", "build/net.json")
     assert project.files("**/*.gpudump") == {}
 
 

@@ -25,8 +25,9 @@ DEFAULT = "#ifndef V\n#define V 1\n#endif\n"
 KERNEL = 'extern "C" __global__ void k(float* d) { for (int i = 0; i < V; ++i) d[i] += sqrtf(d[i]); }\n'
 LATE = """
 late = env.Command("late.cu", "k.cu", ["sleep 6", Copy("$TARGET", "$SOURCE")])
-one = env.GpuModule("one", ["k.cu"], candidates={"k": [{"V": 4}, {"V": 1}]})
-env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[one, env.GpuModule("two", late)]))
+one = env.GpuModule("one", ["k.cu"], candidates={"k": [{"V": 4}, {"V": 1}, {"V": 3}]})
+others = [env.GpuModule("two", late), env.GpuModule("three", late, candidates={"k": [{"V": 3}]})]
+env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[one, *others]))
 """
 SLOW = 'case "$*" in *--version*) ;; *) sleep 0.3; [ "$(ulimit -t)" = unlimited ] || kill -XCPU $$;; esac'
 """Before ptxas: whoever is limited is ended, as if it had taken too long."""
@@ -67,13 +68,14 @@ def test_m11_a_limit_holds_for_candidates_alone(project: Project, limited: list[
 
 
 def test_m11_what_a_limit_ended_is_made_for_a_module_that_comes_later(project: Project, limited: list[str]) -> None:
-    """The second module's source is made while the first one's candidate is ended."""
+    """The other modules' source is made while the first one's candidates are ended: of them one has no candidates, and one has it as its first."""
     project.write("SConstruct", CUDA + LATE)
     project.write("k.cu", DEFAULT + KERNEL)
     said = project.build("-j2", *limited).stderr
     assert "V=1 cannot be compiled: ptxas took more CPU time than it may" in said
     assert project.kernels("two") == ["k"]
-    assert chosen(project, "one", "k")["candidate"] == "V=4"
+    assert (chosen(project, "one", "k")["candidate"], chosen(project, "one", "k")["failed"]) == ("V=4", 2)
+    assert (chosen(project, "three", "k")["candidate"], chosen(project, "three", "k")["failed"]) == ("V=3", 0)
 
 
 def test_m11_another_limit_is_another_choice(project: Project, limited: list[str]) -> None:
@@ -87,6 +89,14 @@ def test_m11_another_limit_is_another_choice(project: Project, limited: list[str
 def test_m11_a_first_candidate_has_no_limit_where_a_later_one_comes_to_the_same(project: Project, limited: list[str]) -> None:
     one(project, DEFAULT + KERNEL, '{"k": [{}, {"V": 1}, {"V": 2}]}').build(*limited)
     assert (chosen(project, "one", "k")["candidate"], chosen(project, "one", "k")["failed"]) == ("as written", 1)
+    assert [record["name"] for record in project.last() if record["result"] == "refused"] == ["k [V=2]"]
+
+
+def test_m13_the_limit_holds_where_a_solution_fails_and_the_others_are_compiled_after_all(project: Project, limited: list[str]) -> None:
+    one(project, DEFAULT + KERNEL, '{"k": [{"V": 4}, {"V": 1}, {"V": 2}]}')
+    tuning(project, {"V": "2"}, kernel="k")
+    project.build("GPU_TUNING=tuning.json", *limited)
+    assert (chosen(project, "one", "k")["candidate"], chosen(project, "one", "k")["failed"]) == ("V=4", 2)
 
 
 def test_m11_a_header_that_is_missing_fails_its_candidate_alone(project: Project) -> None:

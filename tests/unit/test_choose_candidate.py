@@ -100,6 +100,10 @@ def test_m13_the_order_of_what_decides(first: dict[str, Any], second: dict[str, 
         assert tile(chosen(result(2, **second), result(1, **first))) == 2
 
 
+def test_the_next_best_is_the_second() -> None:
+    assert chosen(result(1, spill_bytes=9), result(2), result(3, spill_bytes=4)).why == "it spills 0 bytes, and TILE=3, the next best, 4"
+
+
 @pytest.mark.parametrize(
     ("lacking", "why"),
     [

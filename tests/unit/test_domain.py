@@ -433,8 +433,10 @@ def test_g1_a_weak_variable_gives_way_to_a_strong_one() -> None:
         assert [state.source for state in found.plan.state] == [f"{strong[0]}.ll"]
         assert "= 2;" in found.ptx(found.state(f"{strong[0]}.ll"))
         assert not re.search(r"^\.(?:visible|weak) \.global", found.ptx(found.state(f"{weak[0]}.ll")), re.MULTILINE)
+    differ = {"a": "@x = weak addrspace(1) global i32 1\n", "b": "@x = addrspace(1) global i64 1\n"}
     with pytest.raises(RefusedError, match=r"variable x is defined in b\.ll, and otherwise where it may be replaced in a\.ll"):
-        assert domain(a="@x = weak addrspace(1) global i32 1\n", b="@x = addrspace(1) global i64 1\n").plan
+        assert domain(**differ).plan
+    assert domain("bundle", **differ).plan.link == "bundle", "there each source keeps its own"
 
 
 SHARES = """

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scons_gpu.assemble import dptx
 from scons_gpu.assemble.provider import AssembleOptions, Linked, LinkInput
 from scons_gpu.assemble.ptxas import PtxasProvider
 from scons_gpu.errors import DamagedError, LinkError, MissingSymbolError, RefusedError
 from scons_gpu.link import elf
+from scons_gpu.link.contents import contents
 from scons_gpu.link.image import Image, check_image, link_image
 from scons_gpu.plan.model import Part, Plan, PlannedKernel, PlannedState
 from scons_gpu.store import record as records
@@ -160,6 +162,27 @@ def test_l8_objects_exchanged_with_their_records_are_found(shop: Shop) -> None:
         shop.link()
 
 
+@pytest.mark.parametrize(("role", "subject"), [("state", "the object of its variables"), ("table", "the object of table counter")])
+def test_l8_an_object_that_lacks_a_variable_is_found_before_the_link(shop: Shop, role: str, subject: str) -> None:
+    shop.part("a", ".extern .global .align 4 .u32 counter;\n" + kernel("a", "counter"))
+    shop.part("s", ".visible .global .align 4 .u32 other;\n", role=role, defines=("counter",))
+    with pytest.raises(LinkError, match=rf"net/s\.cu \(sm_90\): {subject} is that of something else: it lacks counter"):
+        shop.link(provider=None)
+
+
+def test_l4_deferred_ptx_of_another_architecture_is_refused(shop: Shop) -> None:
+    for arch, wrong in (("sm_90", ""), ("sm_80", "its object is deferred PTX for sm_80")):
+        data = dptx.write(HEAD + kernel("a"), arch=arch, spelled=(), options=AssembleOptions())
+        found = contents(data, target=SM_90, name="its object")
+        assert (found.wrong, found.kernels) == (wrong, {"a"})
+    digest = shop.part("a", kernel("a")).digest
+    path = shop.objects[digest].with_suffix(".dptx")
+    shop.store.save(path, data, records.make(data, key=(("digest", digest),)))
+    shop.objects[digest] = path
+    with pytest.raises(LinkError, match=r"kernel a\(float\*\) of net/a\.cu \(sm_90\): its object is deferred PTX for sm_80"):
+        shop.link(provider=None)
+
+
 def test_l8_a_whole_object_is_refused(shop: Shop) -> None:
     shop.part("a", kernel("a"), whole=True)
     with pytest.raises(LinkError, match=r"kernel a\(float\*\) of net/a\.cu \(sm_90\): its object is a whole program, not relocatable"):
@@ -189,6 +212,26 @@ class Dropping:
     def link(self, inputs: list[LinkInput], *, target: Target, options: AssembleOptions) -> Linked:
         given = [*inputs, self.extra] if self.extra else inputs[:-1]
         return self.provider.link(given, target=target, options=options)
+
+
+def test_l5_a_linker_is_told_what_each_input_is(shop: Shop) -> None:
+    """It names them where something is wrong with one."""
+
+    class Asked:
+        def link(self, inputs: list[LinkInput], **_: object) -> Linked:
+            told = [f"{each.label} | {each.kernel} | {each.source}" for each in inputs]
+            raise LinkError("\n".join(told))
+
+    shop.part("a", ".extern .global .align 4 .u32 lut;\n" + kernel("a", "lut"))
+    shop.variable("s", ".global .align 4 .u32 counter")
+    shop.variable("lut", ".global .align 4 .u32 lut = 7", role="table")
+    with pytest.raises(LinkError) as caught:
+        shop.link(provider=Asked())
+    assert caught.value.what.splitlines() == [
+        "kernel a(float*) of net/a.cu | a(float*) | a.cu",
+        "its variables of net/s.cu |  | s.cu",
+        "table lut of net/lut.cu |  | lut.cu",
+    ]
 
 
 def test_l8_a_linker_that_drops_a_kernel_is_found(shop: Shop) -> None:
@@ -276,6 +319,12 @@ def test_private_state_is_found_under_the_name_that_ptx_can_spell(shop: Shop) ->
     shop.part("a", ".extern .global .align 4 .u32 memo_$_0123456789abcdef;\n" + kernel("a", "memo_$_0123456789abcdef"))
     shop.part("s", ".visible .global .align 4 .u32 memo_$_0123456789abcdef;\n", role="state", defines=("memo.0123456789abcdef",))
     shop.state.append(PlannedState(symbol="memo.0123456789abcdef", bytes=4, space="global", source="s.cu"))
+    assert shop.link()
+
+
+def test_a_kernel_is_found_under_the_name_that_ptx_can_spell(shop: Shop) -> None:
+    part = shop.part("k_$_1", kernel("k_$_1"))
+    shop.parts["k_$_1"] = dataclasses.replace(part, kernels=(dataclasses.replace(part.kernels[0], symbol="k.1"),))
     assert shop.link()
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import scons_gpu
-from scons_gpu.assemble.key import object_key
+from scons_gpu.assemble.key import is_twin, object_key, unit_key
 from scons_gpu.assemble.provider import AssembleOptions, Capabilities
 from scons_gpu.assemble.ptxas import PtxasProvider
 from scons_gpu.errors import ToolMissingError
+from scons_gpu.plan import Part, PlannedKernel
 from scons_gpu.toolchain.arch import Target, parse
 from scons_gpu.toolchain.tools import Tool
 
@@ -63,6 +64,36 @@ def test_d2_whatever_shapes_an_object_is_in_its_key(fake: Tool, tmp_path: Path, 
 def test_d2_another_assembler_is_another_key(fake: Tool, tmp_path: Path) -> None:
     one, other = (PtxasProvider(ptxas=replace(fake, identity=each * 64), nvlink=None, facts=tmp_path / "facts") for each in "ab")
     assert key(one) != key(other)
+
+
+def part(*kernels: str, body: str = "b", **fields: str) -> Part:
+    named = tuple(PlannedKernel(symbol=name, readable=name, source="a.cu") for name in kernels)
+    key = tuple(sorted({"slice": f"slice of {kernels}", "opt": "3", **fields}.items()))
+    return Part(digest="d", key=key, slice="", role="unit" if kernels else "state", source="a.cu", bytes=1, kernels=named, body=body)
+
+
+def test_d7_units_of_one_digest_have_objects_of_their_own(fake: Tool, tmp_path: Path) -> None:
+    provider = PtxasProvider(ptxas=fake, nvlink=None, facts=tmp_path / "facts")
+    keys = [
+        unit_key(each, kind="whole", provider=provider, options=AssembleOptions(), target=SM_90)
+        for each in (part("one"), part("two"), part("one", opt="1"))
+    ]
+    assert len(set(keys)) == 3
+
+
+def test_d1_twins_have_one_object_where_nothing_but_names_differs(fake: Tool, tmp_path: Path) -> None:
+    provider = PtxasProvider(ptxas=fake, nvlink=None, facts=tmp_path / "facts")
+
+    def twin(each: Part, *, is_one: bool = True) -> tuple[tuple[str, str], ...]:
+        return unit_key(each, kind="whole", provider=provider, options=AssembleOptions(), target=SM_90, twin=is_one)
+
+    assert twin(part("one")) == twin(replace(part("two"), digest="e"))
+    others = [twin(part("one", body="c")), twin(part("one", opt="1")), twin(part("one"), is_one=False)]
+    assert len({twin(part("one")), *others}) == 4
+    # A body that is another unit's digest, as a cut hash may have it.
+    assert twin(part("one", body="d")) != twin(part("one"), is_one=False)
+    assert is_twin(part("one"), share=True)
+    assert not any((is_twin(part("one"), share=False), is_twin(part("one", "two"), share=True), is_twin(part(), share=True)))
 
 
 def test_the_report_and_the_linker_are_in_no_key(fake: Tool, tmp_path: Path) -> None:

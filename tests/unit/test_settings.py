@@ -155,5 +155,23 @@ def test_s_defines_in_every_spelling(env: Any, value: object) -> None:
     assert settings.front_end(env, {}, {"CPPDEFINES": value}).defines == ("A", "B=2")
 
 
+def test_tuning_files_of_the_command_line_are_seen_from_the_top_and_others_from_their_folder(env: Any) -> None:
+    top, sub = Path(env.Dir("#").get_abspath()), env.Dir("#sub")
+
+    def names(arguments: dict[str, Any], **overrides: Any) -> list[Path]:
+        return [Path(node.get_abspath()) for node in read(env, arguments, **overrides).tuning]
+
+    assert names({}) == []
+    env.fs.chdir(sub, change_os_dir=False)
+    try:
+        assert names({"GPU_TUNING": "a.json /b.json #c.json"}) == [top / "a.json", Path("/b.json"), top / "c.json"]
+        assert names({"GPU_TUNING": "a.json"}, GPU_TUNING=["d.json", "#e.json"]) == [top / "sub/d.json", top / "e.json"]
+        env["GPU_TUNING"] = "f.json #g.json"
+        assert names({}) == [top / "sub/f.json", top / "g.json"]
+        assert names({"GPU_TUNING": ""}) == []
+    finally:
+        env.fs.chdir(env.Dir("#"), change_os_dir=False)
+
+
 def test_stores_are_a_list_whose_first_is_written(env: Any, tmp_path: Path) -> None:
     assert read(env, GPU_STORE=[f"{tmp_path}/own", tmp_path / "shared"]).store == (tmp_path / "own", tmp_path / "shared")

@@ -289,7 +289,7 @@ def fields(*merged: Solution) -> list[tuple[str, str, float]]:
 def test_merging_what_does_not_touch() -> None:
     merged = merge(
         [
-            tuning("a", entry(kernel="b"), entry()),
+            tuning("a", entry(kernel="b"), entry(), entry(keys={})),
             tuning("b", entry(kernel="a"), entry(arch="sm_80", device={"name": "A100", "capability": "8.0"})),
         ]
     )
@@ -297,6 +297,7 @@ def test_merging_what_does_not_touch() -> None:
         ("a", "sm_90"),
         ("b", "sm_90"),
         ("gemm(float*)", "sm_80"),
+        ("gemm(float*)", "sm_90"),
         ("gemm(float*)", "sm_90"),
     ]
     assert merged.conflicts == ()
@@ -336,6 +337,17 @@ def test_the_faster_one_wins_by_equal_tools() -> None:
     assert merged.conflicts[0].endswith(": it is faster")
     equal = merge([tuning("a", entry()), tuning("b", entry(values={"TILE": "8"}))])
     assert equal.conflicts[0].endswith("TILE=8 (12.50 us, b) is not: they are equally fast, and it sorts first")
+
+
+def test_the_names_of_files_decide_nothing() -> None:
+    entries = entry(values={"TILE": "8"}), entry(values={"TILE": "9"})
+    assert {merge([tuning(name, each) for name, each in zip(names, entries, strict=True)]).solutions for names in ("ab", "ba")} == {
+        (one(values={"TILE": "8"}),)
+    }
+
+
+def test_of_two_solutions_the_first_is_written() -> None:
+    assert to_text([one(time_us=2), one(time_us=1)]) == to_text([one(time_us=2)])
 
 
 def test_what_agrees_is_no_conflict() -> None:

@@ -62,6 +62,7 @@ def test_check_reads_every_file(tmp_path: Path) -> None:
     bad.write_text("{")
     write(odd, [one(device={"name": "A10", "capability": "8.6"}), one(kernel="a")])
     assert (run("check", good).exit_code, run("check", good).output) == (0, f"{good}: 1 entry\n")
+    assert (run("check", bad, good).exit_code, run("check", odd, good).exit_code) == (1, 1)
     done = run("check", bad, odd, good)
     assert done.exit_code == 1
     assert done.stderr.startswith(f"error: {bad}: this is not JSON: ")
@@ -87,6 +88,7 @@ def test_show_is_a_table_or_json(tmp_path: Path) -> None:
     }
     two = run("show", path, path).output
     assert two.count(str(path)) == 2
+    assert json.loads(run("show", path, path, "--json").output)["entries"] == data["entries"] * 2
 
 
 @pytest.mark.parametrize("name", ["merge", "check", "show"])

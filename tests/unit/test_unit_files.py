@@ -40,6 +40,7 @@ def test_what_a_name_loses_a_hash_replaces() -> None:
         "softmax_TILE_128",
     ]
     assert len(set(names)) == 6
+    assert file_name(unit("k", candidate="MODE=a+b")) != file_name(unit("k", candidate="MODE=a-b"))
     state = Part(digest="d", key=(), slice="s", role="state", source="ops/a.cu", bytes=1, defines=("x",))
     assert file_name(state).startswith("state_of_ops_a.cu-")
 

@@ -171,7 +171,7 @@ def decided(
         asked |= {name: problem.kernel.readable for name in candidate.needs if name not in asked}
     others = [part for part in plan.parts if part.role != "unit"]
     state = list(plan.state)
-    taken = {kernel.symbol for part in units for kernel in part.kernels}
+    taken = {kernel.symbol: kernel.source for part in units for kernel in part.kernels}
     digests = {part.digest: part.key for part in (*units, *others)}
     for helper, its_state in list(_asked(asked, helpers, taken=taken, module=plan.module)):
         for each in its_state:
@@ -211,31 +211,54 @@ def _named_apart(helper: Part, digests: dict[str, Any]) -> Part:
     return helper if name == helper.digest else replace(helper, digest=name)
 
 
-def _asked(asked: Mapping[str, str], helpers: Iterable[Plan], *, taken: set[str], module: str) -> Iterable[tuple[Part, list[PlannedState]]]:
-    """The parts that hold these kernels, each with the state that it defines."""
+def _asked(
+    asked: Mapping[str, str], helpers: Iterable[Plan], *, taken: dict[str, str], module: str
+) -> Iterable[tuple[Part, list[PlannedState]]]:
+    """The parts that hold these kernels, each with the state that it defines. `taken`: kernel → the source that has it."""
     plans = list(helpers)
     entered: set[tuple[int, str]] = set()
     for name, user in sorted(asked.items()):
-        found = [
-            (plan, part)
-            for plan in plans
-            for part in plan.units
-            for kernel in part.kernels
-            if name in (kernel.symbol, short(kernel.readable))
-        ]
-        if not found:
-            known = sorted({short(kernel.readable) for plan in plans for kernel in plan.kernels})
-            hint = f"the helpers have {', '.join(known)}" if known else "name the modules that have such kernels: helpers=[...]"
-            msg = f"the candidate that was chosen asks for {name}, which no helper has"
-            raise RefusedError(msg, kernel=user, module=module, hint=hint)
-        owner, part = found[0]
-        if clash := taken & {kernel.symbol for kernel in part.kernels}:
-            msg = f"the candidate that was chosen asks for {name}, and the module has a {min(clash)} of its own"
-            raise RefusedError(msg, kernel=user, module=module, hint="rename one of them")
+        try:
+            owner, part = _found(name, plans)
+            if (id(owner), part.digest) not in entered:
+                _check_names(name, part, taken)
+        except RefusedError as error:
+            raise error.at(kernel=user, module=module) from None
         for each in (part, *reached(part, owner)):
             if (id(owner), each.digest) not in entered:
                 entered.add((id(owner), each.digest))
                 yield each, [state for state in owner.state if state.symbol in each.defines]
+
+
+def _found(name: str, plans: Sequence[Plan]) -> tuple[Plan, Part]:
+    """The unit of the kernel of this name, and its plan. Raises RefusedError where there is none, and where it may be any of several."""
+    found = [
+        (kernel.symbol, plan, part)
+        for plan in plans
+        for part in plan.units
+        for kernel in part.kernels
+        if name in (kernel.symbol, short(kernel.readable))
+    ]
+    if not found:
+        known = sorted({short(kernel.readable) for plan in plans for kernel in plan.kernels})
+        hint = f"the helpers have {', '.join(known)}" if known else "name the modules that have such kernels: helpers=[...]"
+        msg = f"the candidate that was chosen asks for {name}, which no helper has"
+        raise RefusedError(msg, hint=hint)
+    symbol, owner, part = found[0]
+    other = next(((each, plan) for each, plan, unit in found if (each, unit.key, unit.assemble) != (symbol, part.key, part.assemble)), None)
+    if other is not None:
+        msg = f"the candidate that was chosen asks for {name}, which is {symbol} of {owner.module} and {other[0]} of {other[1].module}"
+        raise RefusedError(msg, hint="ask for one of them by its symbol; of two with one symbol, rename one")
+    return owner, part
+
+
+def _check_names(name: str, part: Part, taken: dict[str, str]) -> None:
+    """An image has one kernel of a name. Enters those of the part."""
+    for kernel in part.kernels:
+        if kernel.symbol in taken:
+            msg = f"the candidate that was chosen asks for {name}, and {taken[kernel.symbol]} has a {kernel.symbol} too"
+            raise RefusedError(msg, hint="rename one of them")
+        taken[kernel.symbol] = kernel.source
 
 
 def reached(part: Part, plan: Plan) -> list[Part]:

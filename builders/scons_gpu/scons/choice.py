@@ -12,7 +12,7 @@ from scons_gpu.errors import UsageError, from_json
 from scons_gpu.scons import _internals
 from scons_gpu.scons.images import Linking, read_plan
 from scons_gpu.scons.later import later
-from scons_gpu.scons.modules import name_below_top
+from scons_gpu.scons.modules import helper_folder, name_below_top
 from scons_gpu.scons.settings import ASSEMBLING
 from scons_gpu.scons.steps import Outcome, options_text, read_index
 from scons_gpu.store import sealed
@@ -149,11 +149,10 @@ def _for_owner(chain: Chain, module: Module) -> Chain:
     if own.cuda_path != owner.cuda_path:
         msg = f"module {chain.module.name}: helper {module.name}: GPU_CUDA_PATH cannot be another one than the module's"
         raise UsageError(msg, hint="the kernels of a helper go into the module's image, and are compiled with its tools")
-    more = [value for value, is_own in ((owner.link, own.link), (owner.provider, own.provider)) if value != is_own]
     return dataclasses.replace(
         chain,
         module=dataclasses.replace(module, settings=dataclasses.replace(own, link=owner.link, provider=owner.provider)),
-        folder=chain.folder.with_name(".".join((module.name, *more))),
+        folder=chain.folder.with_name(helper_folder(chain.module, module)),
         tools=chain.session.toolchain(own, chain.workspace.facts),
     )
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scons_gpu.scons.settings import Settings
     from scons_gpu.source.options import ClangOptions
 
-__all__ = ["GpuSource", "Module", "Source", "declare_module", "declare_source", "reach"]
+__all__ = ["GpuSource", "Module", "Source", "declare_module", "declare_source", "helper_folder", "reach"]
 
 SUFFIXES = (".cu", ".ll", ".bc", ".ptx")
 
@@ -221,13 +221,27 @@ def reach(env: Any, root: object, declared: Mapping[str, Sequence[Module]]) -> t
 
 
 def _check_helpers(modules: Mapping[str, Module]) -> None:
-    """Helpers have their folder beside the program's modules, so their names are of the same kind."""
+    """Helpers have their folders beside the program's modules, so their names are of the same kind."""
     known = dict(modules)
-    for helper in (helper for module in modules.values() for helper in module.helpers):
-        other = known.setdefault(helper.name, helper)
-        if other is not helper:
-            msg = f"module {helper.name} is declared at {other.place} and, as a helper, at {helper.place}"
-            raise UsageError(msg, hint="names are unique in a program, those of helpers too: rename one")
+    for owner in modules.values():
+        for helper in owner.helpers:
+            for name in (helper.name, helper_folder(owner, helper)):
+                other = known.setdefault(name, helper)
+                if other is not helper:
+                    raise _same_folder(other, helper, name)
+
+
+def _same_folder(other: Module, helper: Module, name: str) -> UsageError:
+    msg = f"module {other.name} is declared at {other.place} and, as a helper, at {helper.place}"
+    if other.name != helper.name:
+        msg = f"module {other.name} at {other.place} and the helper {helper.name} at {helper.place} both keep their plans in {name}"
+    return UsageError(msg, hint="names are unique in a program, those of helpers too: rename one")
+
+
+def helper_folder(owner: Module, helper: Module) -> str:
+    """What the folder of a helper's plans is called: as the helper, and what it takes from its owner where its own settings differ."""
+    given = ((owner.settings.link, helper.settings.link), (owner.settings.provider, helper.settings.provider))
+    return ".".join((helper.name, *(value for value, own in given if value != own)))
 
 
 def _shortly(thing: object) -> str:
