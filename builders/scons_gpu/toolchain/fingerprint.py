@@ -12,9 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scons_gpu.errors import GpuError
+from scons_gpu.errors import ToolMissingError
 from scons_gpu.toolchain.follow import follow
-from scons_gpu.toolchain.process import run
+from scons_gpu.toolchain.process import ask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,14 +108,14 @@ def llvm(*, facts: Facts) -> str:
 def _llvm_version(root: str) -> str:
     """Asked in a process of its own: loading LLVM takes 0.1 s and stays loaded."""
     code = "import sys; sys.path.insert(0, sys.argv[1]); import llvmlite.binding as b; print('%d.%d.%d' % b.llvm_version_info)"
-    done = run([sys.executable, "-I", "-c", code, root])
+    done = ask([sys.executable, "-I", "-c", code, root], tool="the process that asked LLVM for its version")
     return done.stdout.strip() if done.status == 0 else ""
 
 
 def _version_text(path: str) -> str:
     try:
-        done = run([path, "--version"])
-    except GpuError:  # cannot be started: no version can be read, and that is said where the tool is needed
+        done = ask([path, "--version"])
+    except ToolMissingError:  # cannot be started: no version can be read, and that is said where the tool is needed
         return ""
     return done.stdout.strip() if done.status == 0 else ""
 
@@ -124,8 +124,8 @@ def _cuda_trouble(path: str) -> str:
     """Clang's own words if it cannot compile the smallest kernel. A NVPTX back end is not needed, the front end's part of it is."""
     flags = ["-x", "cuda", "--cuda-device-only", "--offload-arch=sm_80", "-nocudainc", "-nocudalib", "-S", "-emit-llvm"]
     try:
-        done = run([path, *flags, "-o", "-", "-"], text=_PROBE)
-    except GpuError as error:
+        done = ask([path, *flags, "-o", "-", "-"], text=_PROBE)
+    except ToolMissingError as error:
         return error.what
     if done.status == 0 and "nvptx64" in done.stdout:
         return ""
