@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scons_gpu.errors import ToolMissingError
+from scons_gpu.errors import ToolMissingError, ToolStoppedError
 from scons_gpu.toolchain.follow import follow
 from scons_gpu.toolchain.process import ask
 
@@ -53,7 +53,10 @@ def plain_file(path: str, *, version: str, facts: Facts) -> Identity:
 
 
 def nvidia_tool(path: str, *, facts: Facts) -> Identity:
-    """An assembler or linker: the wrapper is followed, its binary is hashed, the tool itself is asked for its version."""
+    """An assembler or linker: the wrapper is followed, its binary is hashed, the tool itself is asked for its version.
+
+    One that is ended before it can say has none this time: what it makes is not kept then, and the next build asks again.
+    """
 
     def find_out(chain: Sequence[str]) -> dict[str, str]:
         said = _version_text(path)
@@ -62,7 +65,10 @@ def nvidia_tool(path: str, *, facts: Facts) -> Identity:
         sha256 = file_sha256(chain[-1]) if chain else _text_sha256(file_sha256(path), said)
         return {"version": match[1] if match else "", "sha256": sha256}
 
-    found = facts.learn("tool", path, files=lambda: _chain(path), find_out=find_out)
+    try:
+        found = facts.learn("tool", path, files=lambda: _chain(path), find_out=find_out)
+    except ToolStoppedError:
+        return Identity(version="", sha256=file_sha256(path))
     return Identity(version=found["version"], sha256=found["sha256"])
 
 
