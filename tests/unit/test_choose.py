@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scons_gpu.assemble import choose as module
 from scons_gpu.assemble.choose import AUTO, COMPILERS, LINKERS, Choice, choose, known
 from scons_gpu.assemble.key import object_key
 from scons_gpu.assemble.provider import AssembleOptions
@@ -153,6 +154,21 @@ def test_l7_without_anything_modules_end_with_ptx(machine: Machine) -> None:
     assert [line.partition(":")[0] for line in choice.log] == [*AUTO, "none"]
     with pytest.raises(ToolMissingError, match="there is no assembler"):
         _ = choice.provider
+
+
+def test_what_cannot_be_called_without_cuda_python_is_as_good_as_missing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver is on every machine with a GPU, nvJitLink beside many a Python package."""
+    monkeypatch.setattr(module, "bindings", lambda _: "")
+    machine.has("nvjitlink", "driver")
+    choice = machine.choose()
+    assert choice.making is None
+    assert "was found (nvjitlink and driver cannot be called without cuda-python), modules end with PTX" in choice.log[-1]
+    called = f"found at {machine.folder}/nvjitlink, but it is called through cuda-python (cuda.bindings), which is not installed for "
+    for wanted, said in (("nvjitlink", "nvjitlink: found"), ("ptxas+nvjitlink", "ptxas+nvjitlink: nvjitlink found")):
+        with pytest.raises(ToolMissingError) as caught:
+            machine.has("ptxas").choose(wanted)
+        assert said in caught.value.output
+        assert called in caught.value.output
 
 
 def test_l7_none_is_taken_by_name_whatever_was_found(machine: Machine) -> None:

@@ -113,8 +113,19 @@ def test_r4_the_library_is_asked_once(tmp_path: Path, monkeypatch: pytest.Monkey
     found = reads(tool, facts=tmp_path)
     assert (dict(found.dialects)["100"], dict(found.dialects)["90"], found.ptx, found.trouble) == (22, 7, 95, "")
     reads.cache_clear()
-    monkeypatch.setattr(module, "run", lambda *_, **__: pytest.fail("a process was started"))
+    monkeypatch.setattr(module, "ask", lambda *_, **__: pytest.fail("a process was started"))
     assert reads(tool, facts=tmp_path) == found
+
+
+def test_without_cuda_python_nothing_is_asked_and_that_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "bindings", lambda _: "")
+    monkeypatch.setattr(module, "ask", lambda *_, **__: pytest.fail("a process was started"))
+    found = reads(NVVM, facts=tmp_path)
+    assert found.trouble.startswith("it is called through cuda-python (cuda.bindings), which is not installed for ")
+    assert taken("auto", "sm_100", found=found).by == "llvm"
+    with pytest.raises(UsageError, match="called through cuda-python") as caught:
+        taken("nvvm", "sm_100", found=found)
+    assert caught.value.hint == "pip install 'scons-gpu[toolkit]' brings libNVVM and cuda-python; GPU_LOWER=auto takes LLVM"
 
 
 def test_a_library_that_crashes_or_is_none_is_trouble(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from scons_gpu.inspect import doctor
 from scons_gpu.toolchain.arch import parse
+from scons_gpu.toolchain.bindings import bindings
 from scons_gpu.toolchain.tools import Look, Tool, Toolchain, discover
 
 
@@ -42,7 +43,7 @@ def test_t4_all_tools_with_versions_and_places(here: Toolchain) -> None:
 def test_the_tables(here: Toolchain) -> None:
     report = doctor.report(here)
     rows = doctor.rows(report)
-    assert [row[0] for row in rows] == [*doctor.TOOLS, *doctor.LIBRARIES, "headers", "llvm"]
+    assert [row[0] for row in rows] == [*doctor.TOOLS, *doctor.LIBRARIES, "cuda-python", "headers", "llvm"]
     assert here.ptxas is not None
     assert rows[0] == ("ptxas", here.ptxas.version, "Python wheel", here.ptxas.path, here.ptxas.identity[:12])
     assert ("ptxas", "taken", "Python wheel", str(Path(here.ptxas.path).parent)) in doctor.looks(report)
@@ -51,11 +52,19 @@ def test_the_tables(here: Toolchain) -> None:
 def test_nothing_at_all() -> None:
     looked = (Look(what="ptxas", where="/usr/local/cuda/bin", origin="/usr/local/cuda", result="not there"),)
     report = doctor.report(Toolchain(looked=looked), parse("sm_90"))
-    assert doctor.rows(report) == [(name, "not found", "", "", "") for name in (*doctor.TOOLS, *doctor.LIBRARIES, "headers", "llvm")]
+    names = (*doctor.TOOLS, *doctor.LIBRARIES, "cuda-python", "headers", "llvm")
+    assert doctor.rows(report) == [(name, "not found", "", "", "") for name in names]
     assert report["problems"][:3] == ["ptxas was not found", "nvlink was not found", "fatbinary was not found"]
     assert "llvmlite was not found" in report["problems"][3]
     assert report["targets"] == [{"name": "sm_90", "ptx": None}]
     assert doctor.looks(report) == [("ptxas", "not there", "/usr/local/cuda", "/usr/local/cuda/bin")]
+
+
+def test_what_libraries_are_called_through_is_told() -> None:
+    report = doctor.report(Toolchain(), bindings=bindings("nvjitlink"))
+    ((_, version, origin, path, _),) = [row for row in doctor.rows(report) if row[0] == "cuda-python"]
+    assert (origin, Path(path).parts[-2:]) == ("Python wheel", ("cuda", "bindings"))
+    assert version[0].isdigit()
 
 
 def test_problems_and_warnings_are_told_not_raised() -> None:

@@ -6,6 +6,10 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
+from scons_gpu.errors import ToolStoppedError
+from scons_gpu.toolchain import fingerprint
 from scons_gpu.toolchain.facts import Facts
 
 if TYPE_CHECKING:
@@ -66,3 +70,18 @@ def test_nothing_is_kept_where_the_end_cannot_be_seen(tmp_path: Path) -> None:
         facts.learn("k", "file", files=list, find_out=lambda _: calls.append(1) or {})
     assert len(calls) == 2
     assert not (tmp_path / "facts").exists()
+
+
+def test_r5_what_a_tool_was_kept_from_saying_is_not_remembered(tmp_path: Path) -> None:
+    """For want of memory, say. It would be a tool without a version for as long as it lies there, or no clang at all."""
+    facts, tool, flag = Facts(tmp_path / "facts"), tmp_path / "tool", tmp_path / "kill-one"
+    tool.write_text(f"#!/bin/sh\nrmdir {flag} 2>/dev/null && kill -9 $$\necho 'V13.5.37, clang version 22.1.8, nvptx64'\n")
+    tool.chmod(0o755)
+    flag.mkdir()
+    assert fingerprint.nvidia_tool(str(tool), facts=facts).version == "", "nothing is kept of what it makes this time"
+    assert fingerprint.nvidia_tool(str(tool), facts=facts).version == "13.5.37"
+    flag.mkdir()
+    with pytest.raises(ToolStoppedError, match="tool was killed by SIGKILL"):
+        fingerprint.clang(str(tool), environ={}, facts=facts)
+    found = fingerprint.clang(str(tool), environ={}, facts=facts)
+    assert (found.version, found.trouble) == ("22.1.8", "")

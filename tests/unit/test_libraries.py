@@ -13,6 +13,7 @@ import pytest
 from scons_gpu.assemble.nvptxcompiler import NvPtxCompilerProvider
 from scons_gpu.assemble.provider import AssembleOptions
 from scons_gpu.errors import ToolMissingError
+from scons_gpu.toolchain import libraries as module
 from scons_gpu.toolchain.arch import parse
 from scons_gpu.toolchain.facts import Facts
 from scons_gpu.toolchain.libraries import Found, libraries
@@ -91,6 +92,36 @@ def test_what_stands_in_its_place_is_told(machine: Machine) -> None:
     assert found.tool is None
     assert "cannot make a library of it" in found.looked[-1].result
     assert not [path.name for path in library.parent.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("home", ["nothing", "a file", "below a file", "relative", "a file in its place", "no folder of ours"])
+def test_where_nothing_can_be_kept_the_store_keeps_it(machine: Machine, home: str) -> None:
+    """Nobody may be root here: what cannot be made is a file in a folder's place."""
+    file = machine.root / "file"
+    file.touch()
+    (machine.root / "there").mkdir()
+    (machine.root / "there/scons-gpu").touch()
+    named = {"a file": str(file), "below a file": str(file / "below"), "relative": "cache", "no folder of ours": "/proc"}
+    environ = {"nothing": {}, "a file in its place": {"HOME": str(file), "XDG_CACHE_HOME": str(machine.root / "there")}}
+    found = machine.find(environ={"XDG_CACHE_HOME": "", **environ.get(home, {"HOME": named.get(home, "")})})
+    assert found.tool is not None
+    assert Path(found.tool.path).parent == machine.root / "facts"
+
+
+def test_a_cache_that_cannot_be_written_is_read(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = machine.library()
+    monkeypatch.setattr(module, "_can_be_written", lambda _: False)  # root may write almost everywhere
+    assert machine.library() == library
+    library.unlink()
+    assert machine.library().parent == machine.root / "facts"
+
+
+def test_r5_what_a_killed_build_left_there_goes(machine: Machine) -> None:
+    library = machine.library()
+    left = library.with_name(f".tmp-1-{library.name}")
+    library.rename(left)
+    assert machine.library() == library
+    assert not left.exists()
 
 
 def test_a_library_of_something_else_does_not_load(machine: Machine) -> None:

@@ -164,6 +164,31 @@ def test_r5_ctrl_c_does_not_end_workers(pool: Pool, unit: str) -> None:
     assert pool.started == 1
 
 
+def test_r5_ctrl_c_does_not_end_workers_that_are_about_to_start(pool: Pool, unit: str) -> None:
+    pool.prepare()
+    os.kill(only(pool), signal.SIGINT)
+    assert ".entry root" in ptx(pool, unit)
+    assert pool.started == 1
+
+
+LEAVES = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from scons_gpu.workers.pool import Pool
+pool = Pool()
+pool.prepare()
+(worker,) = pool._all
+os.kill(worker.pid, signal.SIGSTOP)  # it takes its time to end
+worker._wait = lambda wait=worker._wait: (os.kill(os.getpid(), signal.SIGINT), wait())
+"""
+
+
+def test_r5_ctrl_c_while_workers_are_ended_is_too_late() -> None:
+    path = str(Path(scons_gpu.__file__).parent.parent)
+    done = subprocess.run([sys.executable, "-c", LEAVES, path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_r5_close_ends_busy_workers_and_the_pool_can_go_on(pool: Pool, unit: str, slow: str) -> None:
     with ThreadPoolExecutor(1) as threads:
         task = threads.submit(ptx, pool, slow)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from scons_gpu.errors import GpuError, ToolError, ToolMissingError
-from scons_gpu.toolchain.process import killed, private_folder, run
+from scons_gpu.errors import GpuError, ToolError, ToolMissingError, ToolStoppedError
+from scons_gpu.toolchain.process import ask, killed, private_folder, run
 
 
 def test_status_streams_and_input() -> None:
@@ -31,6 +31,13 @@ def test_long_output_and_unread_input_do_not_hang() -> None:
 
 def test_a_signal_is_a_negative_status() -> None:
     assert run(["sh", "-c", "kill -9 $$"]).status == -9
+
+
+def test_an_answer_that_somebody_cut_short_is_none() -> None:
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        with pytest.raises(ToolStoppedError, match="clang was killed by"):
+            ask(["sh", "-c", f"kill -{number:d} $$"], tool="clang")
+    assert ask(["sh", "-c", "kill -SEGV $$"]).status == -signal.SIGSEGV, "that is its own doing"
 
 
 def test_what_takes_more_cpu_time_than_it_may_is_ended() -> None:

@@ -243,7 +243,7 @@ def test_t4_a_second_look_starts_nothing_and_hashes_nothing(machine: Machine, mo
     def never(*_: object, **__: object) -> None:
         pytest.fail("the second look asked again")
 
-    monkeypatch.setattr(fingerprint, "run", never)
+    monkeypatch.setattr(fingerprint, "ask", never)
     monkeypatch.setattr(fingerprint, "file_sha256", never)
     assert machine.find() == first
     assert sorted(machine.calls) == sorted(NAMES)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from scons_gpu.assemble.making import Making, make, parts
-from scons_gpu.errors import GpuError, ToolMissingError, UsageError
+from scons_gpu.errors import GpuError, ToolMissingError, ToolStoppedError, UsageError
 from scons_gpu.toolchain import versions
-from scons_gpu.toolchain.bindings import bindings
+from scons_gpu.toolchain.bindings import bindings, lacking
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -124,7 +124,8 @@ def choose(  # noqa: PLR0913 - one keyword for each thing that decides
     if old:
         return old[0]  # nothing knows all architectures: the first is asked, and what it lacks is told
     if wanted == "auto" and not _any(toolchain):
-        found = f"nothing that assembles was found, modules end with PTX; {_HINT} (scons-gpu doctor shows where was looked)"
+        why = f"nothing that assembles was found{_uncalled(toolchain)}"
+        found = f"{why}, modules end with PTX; {_HINT} (scons-gpu doctor shows where was looked)"
         return Choice(None, (*log, f"{NONE}: taken: {found}"))
     what = "no assembler fits" if wanted == "auto" else f"GPU_PROVIDER={wanted} does not fit"
     msg = f"{what}: this build needs to {_needed(needs)}"
@@ -132,7 +133,15 @@ def choose(  # noqa: PLR0913 - one keyword for each thing that decides
 
 
 def _any(toolchain: Toolchain) -> bool:
-    return any(toolchain.tool(name) for name in ("ptxas", "nvptxcompiler", "nvjitlink", "driver"))
+    """Whether there is anything that could assemble. What cannot be called is as good as missing."""
+    callable_ = [name for name in _BINDINGS if bindings(name)]
+    return any(toolchain.tool(name) for name in ("ptxas", "nvptxcompiler", *callable_))
+
+
+def _uncalled(toolchain: Toolchain) -> str:
+    """What there is that cannot be called, for want of cuda-python."""
+    names = [name for name in _BINDINGS if toolchain.tool(name) and not bindings(name)]
+    return f" ({' and '.join(names)} cannot be called without cuda-python)" if names else ""
 
 
 def _fit(name: str, asked: _Wanted) -> tuple[Making | None, str]:
@@ -144,7 +153,7 @@ def _fit(name: str, asked: _Wanted) -> tuple[Making | None, str]:
         if tool is None:
             return None, _missing(name, part, asked)
         if part in _BINDINGS and not bindings(part):
-            return None, f"{part} is called through cuda-python, which is not installed"
+            return None, f"{'' if part == name else part + ' '}found at {tool.path}, but {lacking()}"
         tools[part] = tool
     if name == "ptxas" and toolchain.nvlink:
         tools["nvlink"] = toolchain.nvlink
@@ -161,6 +170,8 @@ def _capable(making: Making, asked: _Wanted) -> tuple[Making | None, str]:
     """With deferral, where the provider lacks what can be put off, or where that is wanted."""
     try:
         can = make(making).capabilities
+    except ToolStoppedError:
+        raise  # it says nothing of the provider
     except GpuError as error:
         return None, str(error).splitlines()[0]
     better = making.compiler.name in _WRONG_OBJECTS and can.link_ptx and "link" in asked.needs

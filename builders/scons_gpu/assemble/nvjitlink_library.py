@@ -23,7 +23,6 @@ import ctypes
 import json
 import os
 import re
-import signal
 import sys
 import tempfile
 import threading
@@ -35,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from scons_gpu.assemble.library import Answer
 from scons_gpu.errors import ToolError, ToolMissingError
 from scons_gpu.toolchain import python
-from scons_gpu.toolchain.process import killed, run
+from scons_gpu.toolchain.process import ask, killed, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,7 +45,6 @@ _ONE = threading.Lock()
 _TOOL = "nvJitLink"
 _STRAY = re.compile(r"(?:@E@)?((?:error|fatal)\s*: .*)", re.DOTALL)  # the mark is there once the library has failed
 _CUBIN, _PTX = 1, 2  # nvJitLinkInputType
-_OTHERS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP)
 _MISSING_BINDINGS = "pip install 'scons-gpu[toolkit]' brings cuda-python"
 
 # What the probe tries is a call with an external function, for an architecture that every release since 11.8 knows.
@@ -217,11 +215,9 @@ def tried(library: Library) -> tuple[str, ...]:
 def probe(path: str) -> dict[str, str]:
     """What `tried` says of the library at `path`, each as "yes" or "no"; `words` is why, where it does not even run.
 
-    Raises ToolKilledError where somebody else ended it: that says nothing about the library, and is not to be remembered.
+    Raises ToolStoppedError where somebody else ended it: that says nothing about the library, and is not to be remembered.
     """
-    ended = run(python.command(_PROBE, path))
-    if -ended.status in _OTHERS:
-        raise killed(_TOOL, -ended.status, peak_kib=ended.peak_kib, output=ended.stderr)
+    ended = ask(python.command(_PROBE, path), tool=_TOOL)
     found = ended.stdout.split() if ended.status == 0 else []
     words = "" if ended.status == 0 else (ended.stderr.strip().splitlines() or [f"it ended with status {ended.status}"])[-1]
     return {**{name: "yes" if name in found else "no" for name in ("link", "relocatable", "clones")}, "words": words}

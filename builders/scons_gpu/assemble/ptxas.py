@@ -12,7 +12,7 @@ from scons_gpu.assemble.identity import identity
 from scons_gpu.assemble.provider import Assembled, AssembleOptions, Capabilities, Linked, LinkInput
 from scons_gpu.errors import ToolMissingError
 from scons_gpu.toolchain.facts import Facts
-from scons_gpu.toolchain.process import private_folder, run
+from scons_gpu.toolchain.process import ask, private_folder, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +73,7 @@ class PtxasProvider(Assembler):
 
 def _asked(ptxas: str) -> dict[str, str]:
     with private_folder() as folder:
-        ended = run([ptxas, "--help"], cwd=folder, together=True)
+        ended = ask([ptxas, "--help"], cwd=folder, together=True)
     return {"clones": "yes" if CLONING in ended.stdout else "no"}
 
 

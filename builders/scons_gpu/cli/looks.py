@@ -36,13 +36,16 @@ def doctor(ctx: click.Context, archs: tuple[str, ...], as_json: bool) -> None:
     """The tools, where they were looked for, and what they can build."""
     from scons_gpu.inspect import doctor as examine
     from scons_gpu.toolchain.arch import parse
+    from scons_gpu.toolchain.bindings import bindings
 
     place: Place = ctx.obj
     found = given.toolchain(place.store, keep=place.store.is_dir())
     targets = parse(list(archs)) if archs else ()
     provider = _provider(found, targets, place)
     lowering = _lowering(found, targets, place, assembler=provider.get("assembler"))
-    report = examine.report(found, targets, **provider, lowering=lowering, front_end=_front_end(found, place))
+    report = examine.report(
+        found, targets, **provider, lowering=lowering, front_end=_front_end(found, place), bindings=bindings("nvjitlink")
+    )
     if as_json:
         _print_json(report)
     else:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scons_gpu.errors import GpuError
@@ -32,19 +34,21 @@ def report(  # noqa: PLR0913 - one keyword for each thing that is told
     linker: Tool | None = None,
     lowering: Sequence[dict[str, Any]] = (),
     front_end: str = "",
+    bindings: str = "",
 ) -> dict[str, Any]:
     """A plain dictionary, as printed by `doctor --json`. Starts nothing.
 
     `capabilities` is what the provider in use can do, `choice` the log of how it was chosen, `assembler` and `linker` what it consists of,
-    `lowering` what lowers for each architecture (`arch`, `by`, `ptx`, `why`), `front_end` what compiles `.cu`; all come from who
-    asked the tools. `problems` says what cannot be built with these tools, empty if nothing: a missing clang is none unless CUDA sources
-    are built.
+    `lowering` what lowers for each architecture (`arch`, `by`, `ptx`, `why`), `front_end` what compiles `.cu`, `bindings` a file of
+    `cuda.bindings`; all come from who asked the tools. `problems` says what cannot be built with these tools, empty if nothing: a missing
+    clang is none unless CUDA sources are built.
     """
     warnings, problems = _verdict(toolchain, targets, assembler, linker)
     return {
         "schema": "scons-gpu/doctor/1",
         "tools": {name: _tool(toolchain.tool(name)) for name in TOOLS},
         "libraries": {name: _library(toolchain, name) for name in LIBRARIES},
+        "bindings": _bindings(bindings),
         "headers": _headers(toolchain),
         "llvm": _llvm(toolchain.llvm),
         "architectures": _architectures(toolchain),
@@ -67,7 +71,7 @@ def rows(report: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
     """The table of tools: name, version, origin, path, first digits of the identity; "not found" for a version where there is none."""
     table = [_row(name, tool) for name, tool in report["tools"].items()]
     table += [_row(name, library) for name, library in report["libraries"].items()]
-    table.append(_row("headers", report["headers"]))
+    table += [_row("cuda-python", report["bindings"]), _row("headers", report["headers"])]
     return [*table, _row("llvm", report["llvm"])]
 
 
@@ -101,6 +105,17 @@ def _library(toolchain: Toolchain, name: str) -> dict[str, Any] | None:
     found = _tool(toolchain.library(name))
     taken = next((look for look in toolchain.libraries.get(name).looked if look.result == "taken"), None)
     return {**found, "path": taken.where, "loaded": found["path"]} if found and taken else found
+
+
+def _bindings(file: str) -> dict[str, Any] | None:
+    """What nvJitLink, libNVVM and the driver are called through."""
+    if not file:
+        return None
+    try:
+        release = version("cuda-bindings")
+    except PackageNotFoundError:  # a copy that no installer knows
+        release = ""
+    return {"path": str(Path(file).parent), "version": release, "identity": "", "origin": "Python wheel"}
 
 
 def _headers(toolchain: Toolchain) -> dict[str, Any] | None:

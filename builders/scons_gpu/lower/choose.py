@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from scons_gpu.errors import ToolMissingError, UsageError
 from scons_gpu.toolchain import python
-from scons_gpu.toolchain.bindings import bindings
+from scons_gpu.toolchain.bindings import bindings, lacking
 from scons_gpu.toolchain.facts import Facts
 from scons_gpu.toolchain.gates import version_tuple
-from scons_gpu.toolchain.process import run
+from scons_gpu.toolchain.process import ask
 from scons_gpu.toolchain.tables import ARCHS
 from scons_gpu.toolchain.versions import newest_ptx, ptx_version
 
@@ -98,6 +98,8 @@ def _trouble(target: Target, *, llvm: str, assembler: Tool | None, found: Reads)
 
 
 def _hint(found: Reads, llvm: str) -> str:
+    if found.trouble and not found.dialects:
+        return "pip install 'scons-gpu[toolkit]' brings libNVVM and cuda-python; GPU_LOWER=auto takes LLVM"
     names = [f"sm_{name}" for name, dialect in found.dialects if dialect >= _major(llvm)]
     reads_ours = f"it reads our IR for {', '.join(names)}" if names else "it reads our IR for no architecture"
     return f"{reads_ours}; GPU_LOWER=auto takes LLVM for the others"
@@ -120,8 +122,9 @@ def library(toolchain: Toolchain, options: LowerOptions) -> Tool | None:
 def reads(tool: Tool, *, facts: Path) -> Reads:
     """What this library reads and writes: asked once, in a process of its own, and again when it or its bindings change."""
     through = bindings("nvvm")
-    files = [tool.path, *([through] if through else [])]
-    found = Facts(facts).learn(f"nvvm {through}", tool.path, files=lambda: files, find_out=lambda _: _ask(tool.path))
+    if not through:
+        return Reads(trouble=lacking())
+    found = Facts(facts).learn(f"nvvm {through}", tool.path, files=lambda: [tool.path, through], find_out=lambda _: _ask(tool.path))
     dialects = (pair.partition("=") for pair in found["dialects"].split())
     return Reads(
         dialects=tuple((name, int(dialect)) for name, _, dialect in dialects), ptx=int(found["ptx"] or 0), trouble=found["trouble"]
@@ -130,7 +133,7 @@ def reads(tool: Tool, *, facts: Path) -> Reads:
 
 def _ask(path: str) -> dict[str, str]:
     names = [f"{arch.number}{suffix}" for arch in ARCHS for suffix in ("", "a", "f") if arch.least_ptx(suffix) is not None]
-    done = run(python.command(_START, path, *names))
+    done = ask(python.command(_START, path, *names), tool="libNVVM")
     if done.status == 0:
         return dict(json.loads(done.stdout))
     return {"dialects": "", "ptx": "", "trouble": f"the process that asked it ended with status {done.status}"}

@@ -261,7 +261,8 @@ class Recipe:
         if path not in units:
             if store.check(path):
                 return self._verified(part, path)
-            store.discard(path)
+            if not asked.looking():
+                store.discard(path)
             job, needs = describe()
             units[path] = _internals.unit(self.env, path, needs, job)
         self._own(units[path])

@@ -20,7 +20,7 @@ from scons_gpu.store.stats import stats
 from scons_gpu.store.store import Store, writable
 from scons_gpu.toolchain import versions
 from scons_gpu.toolchain.tools import discover
-from scons_gpu.workers.pool import Pool
+from scons_gpu.workers.pool import Pool, ignore_interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -177,6 +177,7 @@ class Session:
 
     def finish(self) -> None:
         """Closes the log and says what was done. Runs when SCons is through, whatever came before."""
+        ignore_interrupts()
         if self._pool:
             self._pool.close()
         if asked.looking() or not _internals.Batch.begun:

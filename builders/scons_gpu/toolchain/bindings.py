@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-__all__ = ["bindings"]
+__all__ = ["bindings", "lacking"]
 
 
 def bindings(name: str) -> str:
@@ -16,3 +17,8 @@ def bindings(name: str) -> str:
     spec = PathFinder.find_spec("cuda")
     folders = spec.submodule_search_locations or () if spec else ()
     return next((str(path) for folder in folders for path in sorted(Path(folder, "bindings").glob(f"{name}.*"))), "")
+
+
+def lacking() -> str:
+    """What to say of a library whose bindings are not there."""
+    return f"it is called through cuda-python (cuda.bindings), which is not installed for {sys.executable}"

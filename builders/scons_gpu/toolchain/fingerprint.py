@@ -12,9 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scons_gpu.errors import GpuError
+from scons_gpu.errors import ToolMissingError, ToolStoppedError
 from scons_gpu.toolchain.follow import follow
-from scons_gpu.toolchain.process import run
+from scons_gpu.toolchain.process import ask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,7 +53,10 @@ def plain_file(path: str, *, version: str, facts: Facts) -> Identity:
 
 
 def nvidia_tool(path: str, *, facts: Facts) -> Identity:
-    """An assembler or linker: the wrapper is followed, its binary is hashed, the tool itself is asked for its version."""
+    """An assembler or linker: the wrapper is followed, its binary is hashed, the tool itself is asked for its version.
+
+    One that is ended before it can say has none this time: what it makes is not kept then, and the next build asks again.
+    """
 
     def find_out(chain: Sequence[str]) -> dict[str, str]:
         said = _version_text(path)
@@ -62,7 +65,10 @@ def nvidia_tool(path: str, *, facts: Facts) -> Identity:
         sha256 = file_sha256(chain[-1]) if chain else _text_sha256(file_sha256(path), said)
         return {"version": match[1] if match else "", "sha256": sha256}
 
-    found = facts.learn("tool", path, files=lambda: _chain(path), find_out=find_out)
+    try:
+        found = facts.learn("tool", path, files=lambda: _chain(path), find_out=find_out)
+    except ToolStoppedError:
+        return Identity(version="", sha256=file_sha256(path))
     return Identity(version=found["version"], sha256=found["sha256"])
 
 
@@ -108,14 +114,14 @@ def llvm(*, facts: Facts) -> str:
 def _llvm_version(root: str) -> str:
     """Asked in a process of its own: loading LLVM takes 0.1 s and stays loaded."""
     code = "import sys; sys.path.insert(0, sys.argv[1]); import llvmlite.binding as b; print('%d.%d.%d' % b.llvm_version_info)"
-    done = run([sys.executable, "-I", "-c", code, root])
+    done = ask([sys.executable, "-I", "-c", code, root], tool="the process that asked LLVM for its version")
     return done.stdout.strip() if done.status == 0 else ""
 
 
 def _version_text(path: str) -> str:
     try:
-        done = run([path, "--version"])
-    except GpuError:  # cannot be started: no version can be read, and that is said where the tool is needed
+        done = ask([path, "--version"])
+    except ToolMissingError:  # cannot be started: no version can be read, and that is said where the tool is needed
         return ""
     return done.stdout.strip() if done.status == 0 else ""
 
@@ -124,8 +130,8 @@ def _cuda_trouble(path: str) -> str:
     """Clang's own words if it cannot compile the smallest kernel. A NVPTX back end is not needed, the front end's part of it is."""
     flags = ["-x", "cuda", "--cuda-device-only", "--offload-arch=sm_80", "-nocudainc", "-nocudalib", "-S", "-emit-llvm"]
     try:
-        done = run([path, *flags, "-o", "-", "-"], text=_PROBE)
-    except GpuError as error:
+        done = ask([path, *flags, "-o", "-", "-"], text=_PROBE)
+    except ToolMissingError as error:
         return error.what
     if done.status == 0 and "nvptx64" in done.stdout:
         return ""

@@ -159,24 +159,31 @@ def _nvptxcompiler(order: Sequence[Place], environ: Mapping[str, str], facts: Fa
     archive = found.tool
     if archive is None:
         return found
-    library = _cache(environ, facts) / f"nvptxcompiler-{archive.identity[:16]}.so"
-    trouble = "" if _whole(library, facts) else _make_library(archive.path, library, environ, facts)
+    name = f"nvptxcompiler-{archive.identity[:16]}.so"
+    cached = _cache(environ)
+    made = cached / name if cached else None
+    if made is not None and _whole(made, facts):
+        library, trouble = made, ""  # also from a cache that is read-only
+    else:
+        library = (cached if cached and _can_be_written(cached) else facts.folder) / name
+        trouble = "" if _whole(library, facts) else _make_library(archive.path, library, environ, facts)
     look = Look("nvptxcompiler", archive.path, archive.origin, trouble or "taken")
     tool = None if trouble else Tool("nvptxcompiler", str(library), archive.version, archive.identity, archive.origin)
     return Found(tool, (*found.looked[:-1], look))
 
 
-def _cache(environ: Mapping[str, str], facts: Facts) -> Path:
-    """The user's own cache; the store's folder for facts where there is none that could be written."""
+def _cache(environ: Mapping[str, str]) -> Path | None:
+    """The user's own cache, if the environment names one. What cannot be kept there goes to the store's folder for facts."""
     home = environ.get("XDG_CACHE_HOME", "") or (f"{environ['HOME']}/.cache" if environ.get("HOME") else "")
-    folder = Path(home, "scons-gpu")
-    if not Path(home).is_absolute():
-        return facts.folder
+    return Path(home, "scons-gpu") if Path(home).is_absolute() else None
+
+
+def _can_be_written(folder: Path) -> bool:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
-        return facts.folder
-    return folder if os.access(folder, os.W_OK) else facts.folder
+        return False
+    return os.access(folder, os.W_OK)
 
 
 def _seal(library: Path) -> Path:
@@ -207,6 +214,8 @@ def _make_library(archive: str, library: Path, environ: Mapping[str, str], facts
         with locked(library.with_suffix(".lock")):
             if _whole(library, facts):  # another build made it meanwhile
                 return ""
+            for left in library.parent.glob(f"{TEMPORARY}*-{library.name}"):  # by one that was killed: who makes it holds the lock
+                left.unlink(missing_ok=True)
             ended = run([compiler, "-shared", "-s", "-o", str(temporary), *whole, "-lpthread", "-lm", "-ldl"], together=True)
             if ended.status == 0 and temporary.is_file():
                 write_atomic(_seal(library), fingerprint.file_sha256(temporary))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from resource import struct_rusage
 
-__all__ = ["Finished", "killed", "private_folder", "run", "signal_of"]
+__all__ = ["Finished", "ask", "killed", "private_folder", "run", "signal_of"]
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,17 @@ def run(  # noqa: PLR0913 - one keyword for each thing that a tool may be given
 
 _FROM_OUTSIDE = {getattr(signal, name) for name in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)}
 """Signals that no tool sends itself: somebody wants it gone, or there was no memory left."""
+
+
+def ask(argv: Sequence[str], *, tool: str = "", cwd: str | Path | None = None, text: str = "", together: bool = False) -> Finished:
+    """`run`, for a question whose answer is kept. Raises ToolStoppedError where somebody ended it meanwhile: that is no answer.
+
+    `tool` is who is asked, where that is not what `argv` starts.
+    """
+    ended = run(argv, cwd=cwd, text=text, together=together)
+    if -ended.status in _FROM_OUTSIDE:
+        raise killed(tool or argv[0], -ended.status, peak_kib=ended.peak_kib, output=ended.output)
+    return ended
 
 
 def killed(tool: str, number: int, *, peak_kib: int = 0, arch: str = "", output: str = "") -> ToolKilledError:

@@ -22,11 +22,11 @@ from scons_gpu.lower.options import INSTEAD
 from scons_gpu.toolchain import python
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from scons_gpu.errors import GpuError
 
-__all__ = ["Pool"]
+__all__ = ["Pool", "ignore_interrupts"]
 
 RECYCLE_KIB = 2 << 20
 """A worker that holds more than this after a task is let go: 2 GiB."""
@@ -89,7 +89,12 @@ class Pool:
             workers, self._idle, self._all = list(self._all), [], set()
         for worker in workers:
             worker.end()
-        atexit.unregister(self.close)
+        atexit.unregister(self._leave)
+
+    def _leave(self) -> None:
+        """At the end of the process."""
+        ignore_interrupts()
+        self.close()
 
     def _take(self) -> _Worker:
         """The worker that was idle last, so that those which are not needed any more stay cold; or a new one."""
@@ -102,7 +107,7 @@ class Pool:
 
     def _start(self) -> _Worker:
         if not self._all:
-            atexit.register(self.close)
+            atexit.register(self._leave)
         worker = _Worker(self._environ)
         self._all.add(worker)
         self.started += 1
@@ -120,13 +125,14 @@ class _Worker:
     def __init__(self, environ: Mapping[str, str]) -> None:
         # Without a name: nothing is left behind, however this process ends.
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
-        self._process = subprocess.Popen(
-            python.command(_START),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            env=environ,
-        )
+        with _interrupts_held_back():
+            self._process = subprocess.Popen(
+                python.command(_START),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._said,
+                env=environ,
+            )
         self.pid = self._process.pid
         self._ending = threading.Lock()
         self._peak_kib = 0
@@ -178,6 +184,21 @@ class _Worker:
             if time.monotonic() > deadline:
                 os.kill(self.pid, signal.SIGKILL)
             time.sleep(0.001)
+
+
+def ignore_interrupts() -> None:
+    """Ctrl-C comes too late: the process is about to end, and half an end would lose its log or leave workers behind."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """What is started meanwhile is born deaf to Ctrl-C: until a worker can say that it ignores it, Python would end it with a traceback."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _close(pipe: IO[bytes] | None) -> None:

@@ -398,6 +398,7 @@ def _warm_up() -> None:
 def main() -> None:
     """Serves until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what becomes of us
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was held back until here
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # LLVM's abort is an answer, not a thing to debug
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
