@@ -39,7 +39,7 @@ from scons_gpu.inspect.reference import Reference, Tools  # noqa: E402 - behind 
 from scons_gpu.store import log  # noqa: E402 - behind the path that finds it
 from scons_gpu.toolchain.tools import Toolchain, discover  # noqa: E402 - behind the path that finds it
 
-COMPARED = ("image", "bundle", "whole")
+COMPARED = ("image", "bundle", "whole", "uncloned")
 KERNEL = re.compile(r"\b__global__\b")
 
 SCONSTRUCT = """\
