@@ -161,7 +161,7 @@ def _folders(source: Path) -> list[str]:
 
 
 def _build(folder: Path, arguments: argparse.Namespace) -> str:
-    command = [sys.executable, "-m", "SCons", "-Q", "-k", f"-j{arguments.jobs}"]
+    command = [sys.executable, "-m", "SCons", "-k", f"-j{arguments.jobs}"]
     environ = {**os.environ, "PYTHONPATH": str(PACKAGE)}
     try:
         done = subprocess.run(
