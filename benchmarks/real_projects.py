@@ -39,7 +39,7 @@ from scons_gpu.inspect.reference import Reference, Tools  # noqa: E402 - behind 
 from scons_gpu.store import log  # noqa: E402 - behind the path that finds it
 from scons_gpu.toolchain.tools import Toolchain, discover  # noqa: E402 - behind the path that finds it
 
-COMPARED = ("image", "bundle", "whole")
+COMPARED = ("image", "bundle", "whole", "uncloned")
 KERNEL = re.compile(r"\b__global__\b")
 
 SCONSTRUCT = """\
@@ -145,7 +145,9 @@ def _batch(works: list[Work], tools: Tools, arguments: argparse.Namespace, *, po
             made = {"build_seconds": seconds, **_row(work, folder, said, tools, arguments)}
         except Exception:  # noqa: BLE001 - a fault of ours is a row like any other
             made = {"build_seconds": seconds, "source": work.shown, "failed": traceback.format_exc(limit=-3), "modes": {}}
-        (arguments.work / "rows" / f"{work.name}.json").write_text(json.dumps(made, indent=1))
+        kept = arguments.work / "rows" / f"{work.name}.json"
+        kept.with_suffix(".new").write_text(json.dumps(made, indent=1))
+        kept.with_suffix(".new").replace(kept)  # whole, whenever the run is stopped
         print(_line(made), flush=True)
 
     for work in works:
@@ -159,7 +161,7 @@ def _folders(source: Path) -> list[str]:
 
 
 def _build(folder: Path, arguments: argparse.Namespace) -> str:
-    command = [sys.executable, "-m", "SCons", "-Q", "-k", f"-j{arguments.jobs}"]
+    command = [sys.executable, "-m", "SCons", "-k", f"-j{arguments.jobs}"]
     environ = {**os.environ, "PYTHONPATH": str(PACKAGE)}
     try:
         done = subprocess.run(
@@ -167,8 +169,11 @@ def _build(folder: Path, arguments: argparse.Namespace) -> str:
         )
     except subprocess.TimeoutExpired:
         return f"error: took longer than {arguments.timeout:.0f} s"
-    (folder / "said").write_text(done.stdout + done.stderr)
-    return done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    (folder / "said").write_text(said)
+    if done.returncode < 0 or "scons: Build interrupted." in said:  # what is not built then is no failure of the file
+        sys.exit("the build was stopped; run this again to go on from here")
+    return said
 
 
 def _row(work: Work, folder: Path, said: str, tools: Tools, arguments: argparse.Namespace) -> dict[str, Any]:

@@ -136,12 +136,12 @@ class Project:
         made.write_text(undivided.build(Request(sources=(str(path),), cpu=ARCH, ptx=PTX, libdevice=self.tools.libdevice)))
         return made
 
-    def image(self, *units: str, kernels: tuple[str, ...]) -> Project:
+    def image(self, *units: str, kernels: tuple[str, ...], flags: tuple[str, ...] = ()) -> Project:
         objects = []
         for number, unit in enumerate(units):
             ptx = self.lower(unit, f"u{number}")
             objects.append(ptx.with_suffix(".o"))
-            run(self.tools.ptxas, "-c", "-enable-func-clone-sc", "true", f"-arch={ARCH}", ptx, "-o", objects[-1])
+            run(self.tools.ptxas, "-c", "-enable-func-clone-sc", "true", *flags, f"-arch={ARCH}", ptx, "-o", objects[-1])
         run(self.tools.nvlink, f"-arch={ARCH}", *objects, "-o", self.module / f"{ARCH}.cubin")
         self.images = {ARCH: {"file": f"net/m/{ARCH}.cubin", "sha256": ""}}
         for kernel in kernels:
@@ -314,6 +314,16 @@ def test_options_come_from_the_manifest(project: Project) -> None:
     project.bundled(step=STEP)
     project.options["opt"] = 0
     assert project.classes() == {"step": "different"}
+
+
+def test_flags_of_the_manifest_overrule_those_of_relocatable_assembly(project: Project) -> None:
+    """Without cloning a division is a call, with the registers of one: the undivided IR makes it too, by the same flags."""
+    project.source(STEP)
+    flags = ("-enable-func-clone-sc=false",)
+    project.options["ptxas_flags"] = flags
+    (found,) = project.image(STEP, kernels=("step",), flags=flags).report().kernels
+    assert found.verdict.kind == "different"
+    assert found.verdict.cause.startswith("relocatable assembly alone makes the same code; registers ")
 
 
 def test_one_kernel_can_be_asked_for(project: Project) -> None:

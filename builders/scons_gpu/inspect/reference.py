@@ -147,7 +147,7 @@ class Reference:
         with tempfile.TemporaryDirectory(prefix="scons-gpu-") as name:
             folder = Path(name)
             (folder / "module.ptx").write_text(self.ptx, encoding="utf-8")
-            spelled = [*self._spelling(), *(self._relocatable() if relocatable else [])]
+            spelled = self._spelling(self._relocatable() if relocatable else [])
             said = _run([self.tools.ptxas, "-v", *spelled, "module.ptx", "-o", "module.cubin"], folder)
             made = folder / "module.cubin"
             if relocatable:
@@ -159,13 +159,14 @@ class Reference:
             data = made.read_bytes()
         return Program(Cubin(data, label="the undivided module"), nvdisasm=self.tools.nvdisasm)
 
-    def _spelling(self) -> list[str]:
+    def _spelling(self, mode: Sequence[str]) -> list[str]:
+        """The program's own flags stand last, as in a build: of two values the assembler takes the last."""
         options = self.options
         given = [f"-arch={self.arch}", f"-O{options.opt}"]
         given += ["-lineinfo"] if options.lineinfo else []
         given += ["-g"] if options.debug else []
         given += [f"-maxrregcount={options.maxrregcount}"] if options.maxrregcount is not None else []
-        return [*given, *options.ptxas_flags]
+        return [*given, *mode, *options.ptxas_flags]
 
     def _relocatable(self) -> list[str]:
         """Function cloning is asked for where this ptxas knows it, as a build does."""
