@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import forks
 from elftools.elf.elffile import ELFFile
 
 import scons_gpu
@@ -20,7 +21,7 @@ from scons_gpu.store import log
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["CUDA", "HEAD", "LL_HEAD", "Project", "Result", "ll"]
+__all__ = ["CUDA", "HEAD", "LL_HEAD", "Project", "Result", "default_environ", "ll"]
 
 BUILDERS = Path(scons_gpu.__file__).parents[1]
 FACTS: dict[str, bytes] = {}
@@ -79,6 +80,16 @@ define ptx_kernel void @{name}(ptr addrspace(1) %data) {{
 """
 
 
+def default_environ(given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What SCons is run with: what is given, or else what this process has, and the tree that is tested."""
+    environ = dict(os.environ if given is None else given)
+    # The tree that is tested comes first, also where another copy is installed.
+    environ["PYTHONPATH"] = str(BUILDERS)
+    environ.pop("SCONSFLAGS", None)
+    environ.pop("PYTEST_CURRENT_TEST", None)
+    return environ
+
+
 @dataclass(frozen=True)
 class Result:
     """What one run came to."""
@@ -98,14 +109,12 @@ class Result:
 
 
 class Project:
-    """A folder with a SConstruct. `stem` is where its program goes."""
+    """A folder with a SConstruct. `stem` is where its program goes; `forked` says that runs of SCons may be forks of one that is loaded."""
 
-    def __init__(self, root: Path, *, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(self, root: Path, *, environ: Mapping[str, str] | None = None, forked: bool = True) -> None:
         self.root = root
-        self.environ = dict(os.environ if environ is None else environ)
-        # The tree that is tested comes first, also where another copy is installed.
-        self.environ["PYTHONPATH"] = str(BUILDERS)
-        self.environ.pop("SCONSFLAGS", None)
+        self.environ = default_environ(environ)
+        self.forked = forked
         root.mkdir(parents=True, exist_ok=True)
 
     def path(self, name: str | Path) -> Path:
@@ -158,7 +167,11 @@ class Project:
     def run(self, *args: str, environ: Mapping[str, str] | None = None, timeout: float = 300) -> Result:
         """SCons, to its end, whatever that is."""
         self._give_facts()
-        result = self._run([sys.executable, "-m", "SCons", *args], environ=environ, timeout=timeout)
+        # What Python looks at when it starts must be as it is for the process that forks.
+        if self.forked and environ is None and self.environ == default_environ():
+            result = Result(*forks.scons(args, folder=self.root, environ=self.environ, timeout=timeout))
+        else:
+            result = self._run([sys.executable, "-m", "SCons", *args], environ=environ, timeout=timeout)
         self._take_facts()
         return result
 

@@ -62,7 +62,7 @@ def seen(project: Project) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """Two modules of three kernels, built, with what the last build did written down."""
-    project = Project(tmp_path_factory.mktemp("counts") / "project")
+    project = Project(tmp_path_factory.mktemp("counts") / "project", forked=False)
     write(project, modules=2, kernels=3)
     project.edit("SConstruct", "env = Environment(", WATCH + "env = Environment(")
     project.build("-j2")

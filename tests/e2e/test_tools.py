@@ -83,6 +83,7 @@ print("TOLD", len(events), sorted(name for name in set(sys.modules) - before if 
 
 def told(project: Project, text: str) -> tuple[list[str], str]:
     """What a SConstruct prints, without SCons' own lines, and the line of `TELLS`."""
+    project.forked = False  # what loading does is looked at
     project.write("SConstruct", LOOKS + text + TELLS)
     result = project.build("-s")
     assert result.stderr == ""

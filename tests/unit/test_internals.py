@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
+from typing import TYPE_CHECKING
 
+import forks
 import pytest
+from project import Result, default_environ
 
-import scons_gpu
-
-BUILDERS = Path(scons_gpu.__file__).parents[1]
+if TYPE_CHECKING:
+    from pathlib import Path
 
 JOBS = """
 import json, os, sys
@@ -79,10 +78,8 @@ class Tree:
     def read(self, name: str) -> str:
         return (self.root / name).read_text()
 
-    def run(self, *args: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-        environ = {**os.environ, "PYTHONPATH": str(BUILDERS)}
-        argv = [sys.executable, "-m", "SCons", "-Q", *args]
-        return subprocess.run(argv, cwd=self.root, env=environ, capture_output=True, text=True, timeout=timeout, check=False)
+    def run(self, *args: str, timeout: float = 60) -> Result:
+        return Result(*forks.scons(["-Q", *args], folder=self.root, environ=default_environ(), timeout=timeout))
 
     def made(self, *args: str) -> list[str]:
         """What was made by one run that must succeed."""
