@@ -11,13 +11,32 @@ from typing import TYPE_CHECKING, Any
 from scons_gpu.assemble.choose import ALONE, COMPILERS, LINKERS, known
 from scons_gpu.assemble.provider import AssembleOptions
 from scons_gpu.errors import UsageError
+from scons_gpu.scons.later import later
+from scons_gpu.scons.layers import NVCC, Layers
 from scons_gpu.source.options import ClangOptions
+from scons_gpu.source.translation import Translation
 from scons_gpu.toolchain import arch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-__all__ = ["ASSEMBLING", "PER_SOURCE", "VARIABLES", "Settings", "check_names", "front_end", "misspelt", "read", "set_defaults"]
+    from scons_gpu.source import nvcc_flags
+else:
+    nvcc_flags = later("scons_gpu.source.nvcc_flags")
+
+__all__ = [
+    "ASSEMBLING",
+    "PER_SOURCE",
+    "VARIABLES",
+    "Settings",
+    "check_names",
+    "front_end",
+    "misspelt",
+    "own",
+    "read",
+    "remarks",
+    "set_defaults",
+]
 
 STEPS = ("source", "split", "plan", "lower", "assemble", "defer", "verify", "choose", "link", "pack", "manifest", "dump")
 
@@ -34,7 +53,7 @@ VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_FRONTEND": ("auto", "what compiles .cu: auto, clang, nvcc or nvrtc"),
     "GPU_CLANG": ("", "path of clang"),
     "GPU_CLANGFLAGS": ((), "further flags for clang"),
-    "GPU_NVCCFLAGS": ((), "further flags for nvcc and NVRTC"),
+    "GPU_NVCCFLAGS": ((), "flags in nvcc's spelling, whatever compiles: docs/from-nvcc.md"),
     "GPU_CUDA_PATH": ("", "folder of the CUDA toolkit whose ptxas and nvlink are used"),
     "GPU_CUDA_HEADERS": ("", "folder of the CUDA headers that clang reads, 12.9 or older"),
     "GPU_PTXASFLAGS": ((), "further flags for the assembler"),
@@ -54,6 +73,8 @@ VARIABLES: dict[str, tuple[Any, str]] = {
     **{f"GPU_{step.upper()}COMSTR": (f"{step:<9} $GPU_NAME", f"line of a {step} step; empty for the whole command") for step in STEPS},
 }
 """Name → (default, meaning)."""
+
+_DEFAULTS = {name: default for name, (default, _) in VARIABLES.items()}
 
 PER_SOURCE = {
     "CPPDEFINES": "defines",
@@ -208,30 +229,61 @@ def read(
     return replace(found, archs=_archs(get("GPU_ARCHS"), lambda: supported(found)))
 
 
-def front_end(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> ClangOptions:
-    """What the front end is told for one source."""
-    get = _getter(env, arguments, overrides)
+def front_end(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> ClangOptions:
+    """What the front end is told for one source; `own` is what was set for it alone."""
+    module = _getter(env, arguments, overrides)
+    get = _getter(env, arguments, {**overrides, **own}) if own else module
+    flags = _words(env, get("GPU_CLANGFLAGS"))
+    defines = _defines(env, get("CPPDEFINES"))
+    std = any(flag.startswith("-std=") for flag in flags)  # one dialect: nvcc would take the last, whoever said it
     return ClangOptions(
-        cpppath=_cpppath(env, get("CPPPATH")),
-        defines=_defines(env, get("CPPDEFINES")),
-        flags=_words(env, get("GPU_CLANGFLAGS")),
-        nvcc_flags=_words(env, get("GPU_NVCCFLAGS")),
+        cpppath=_cpppath(env, [get("CPPPATH"), *get.nvcc.all("CPPPATH")]),
+        defines=(*_not_in(defines, get.nvcc.all("CPPDEFINES")), *defines),
+        flags=flags,
+        from_nvcc=tuple(flag for flag in get.nvcc.all("GPU_CLANGFLAGS") if not (std and flag.startswith("-std="))),
+        nvcc_flags=tuple(flag for flag in get.nvcc.passed("nvcc", "nvrtc") if not (std and flag.startswith("--std="))),
         fast_math=_flag("GPU_FAST_MATH", get),
         ftz=_flag("GPU_FTZ", get),
-        lineinfo=_flag("GPU_LINEINFO", get),
-        debug=_flag("GPU_DEBUG", get),
+        lineinfo=_flag("GPU_LINEINFO", module),
+        debug=_flag("GPU_DEBUG", module),
     )
 
 
-def _getter(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> Any:
-    def get(name: str) -> Any:
-        if name in overrides:
-            return overrides[name]
-        if name in arguments and name in VARIABLES:
-            return arguments[name]
-        return env.get(name, VARIABLES.get(name, ("", ""))[0])
+def own(options: ClangOptions, variable: str) -> Any:
+    """What a variable of one source came to; GPU_NVCCFLAGS may come to anything."""
+    return options if variable == NVCC else getattr(options, PER_SOURCE[variable])
 
-    return get
+
+def remarks(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> list[str]:
+    """A sentence for each of nvcc's flags that a variable goes before, and for each that is lost."""
+    get = _getter(env, arguments, overrides)
+    return [*get.overruled(), *(remark.text for remark in get.nvcc.remarks if get("GPU_FRONTEND") not in remark.unless)]
+
+
+def _getter(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> Layers:
+    places = (overrides, {name: value for name, value in arguments.items() if name in VARIABLES}, env)
+    level = next((level for level, place in enumerate(places) if NVCC in place), len(places) - 1)
+    return Layers(env, places, _DEFAULTS, nvcc(env, places[level].get(NVCC)), level)
+
+
+def nvcc(env: Any, value: Any) -> Translation:
+    """What GPU_NVCCFLAGS comes to: a line of a Makefile, or a list of such, whose nodes are seen from the top."""
+    if not value:
+        return Translation()
+    words: list[str] = []
+    for item in env.Flatten([value]):
+        if hasattr(item, "get_path"):
+            path = str(item.get_path())
+            words.append(path if path.startswith("/") else f"#{path}")
+        else:
+            words += nvcc_flags.split(str(item), subst=lambda text: str(env.subst(text, raw=1)))
+    return nvcc_flags.translate(_expanded(env, words))
+
+
+def _not_in(defines: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of `others` whose name is not defined already."""
+    names = {define.partition("=")[0] for define in defines}
+    return tuple(define for define in others if define.partition("=")[0] not in names)
 
 
 def _archs(value: Any, supported: Callable[[], Collection[int]]) -> tuple[arch.Target, ...]:
@@ -318,6 +370,11 @@ def _provider(get: Any) -> str:
 def _words(env: Any, value: Any) -> tuple[str, ...]:
     """Flags, from a string as the shell would split it or a list. Files of flags are read here: an edit of one edits the flags."""
     words = [str(word) for word in env.subst_list(env.Split(value) if isinstance(value, str) else env.Flatten([value or ()]))[0]]
+    return _expanded(env, words)
+
+
+def _expanded(env: Any, words: list[str]) -> tuple[str, ...]:
+    """Flags with those of the files that they name."""
     flags: list[str] = []
     while words:
         word = words.pop(0)

@@ -104,7 +104,7 @@ class CudaJob(FromSource):
     def command(self) -> list[str]:
         """By hand."""
         parts = [f"-I{path}" for path in self.options.cpppath] + [f"-D{define}" for define in self.options.defines]
-        parts += [f"--flag={flag}" for flag in self.options.flags] + switches(self.options) + self.more()
+        parts += self.more() + [f"--flag={flag}" for flag in self.options.flags] + switches(self.options)
         return self.gpu("source", str(self.source.node.rfile().get_path()), "--arch", self.arch, *parts)
 
     def sidecars(self) -> Sequence[Path]:
@@ -135,12 +135,12 @@ class CudaJob(FromSource):
         return Outcome(output=compiled.output, cpu=compiled.cpu, peak_kib=compiled.peak_kib, result=result)
 
     def more(self) -> list[str]:
-        """Further words of the command by hand."""
-        return []
+        """Further words of the command by hand, before the user's own."""
+        return [f"--flag={flag}" for flag in self.options.from_nvcc]
 
     def flags(self) -> Sequence[str]:
         """The user's flags for the compiler."""
-        return self.options.flags
+        return (*self.options.from_nvcc, *self.options.flags)
 
     def compile(self, path: str) -> compiler.Compiled:
         """One source, by its path below the top."""

@@ -70,6 +70,7 @@ def command(  # noqa: PLR0913 - one keyword for each thing that decides
         *_code_flags(options),
         *(f"-D{define}" for define in options.defines),
         *(f"-I{_from_top(folder, top)}" for folder in options.cpppath),
+        *options.from_nvcc,
         *options.flags,
         *("-MD", "-MT", "x", "-MF", depfile, "-o", output, _from_top(source, top)),
     ]

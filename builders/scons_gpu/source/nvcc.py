@@ -40,7 +40,7 @@ def command(nvcc: Tool, source: str, *, target: Target, options: ClangOptions, o
         *("-x", "cu", "-ptx", f"-arch={nvidia.architecture(target)}"),
         *nvidia.code_flags(options),
         *(f"-I{_from_top(folder, top)}" for folder in options.cpppath),
-        *options.nvcc_flags,
+        *nvidia.meant(options.nvcc_flags, "nvcc"),
         *("-MD", "-MT", "x", "-MF", depfile, "-o", output, _from_top(source, top)),
     ]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scons_gpu.source.options import ClangOptions
     from scons_gpu.toolchain.arch import Target
 
-__all__ = ["architecture", "code_flags", "left_out", "refusal", "write_ptx"]
+__all__ = ["architecture", "code_flags", "left_out", "meant", "refusal", "spelled", "write_ptx"]
 
 _FILE = re.compile(rb'(\.file\s+\d+\s+")([^"\n]+)')
 _NEXT = rb"(?:,|\s*\n\s*\.b8\s+)"
@@ -77,6 +77,14 @@ def _seen(path: str, places: Sequence[tuple[str, str]]) -> bytes:
             plain = name + plain[len(folder) :]
             break
     return plain.encode(errors="surrogateescape")
+
+
+def meant(flags: Sequence[str], tool: str) -> list[str]:
+    """The flags without those that only the other of the two knows."""
+    from scons_gpu.source.nvcc_options import rows  # noqa: PLC0415 - a build by clang never asks
+
+    known = [(flag, rows(flag.partition("=")[0])) for flag in flags]
+    return [flag for flag, found in known if not found or not found[0].kept or tool in found[0].kept]
 
 
 def spelled(flags: Sequence[str]) -> list[str]:

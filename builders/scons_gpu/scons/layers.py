@@ -1,0 +1,89 @@
+"""Where a variable's value comes from: a module's or source's own, the command line, the environment, and GPU_NVCCFLAGS where it was set.
+
+The nearest place that sets a variable decides. Within one place the variable itself goes before what GPU_NVCCFLAGS says of it; a place
+further away does not. Flags are added to those that a variable holds, before them, so that the user's own come last and win.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from scons_gpu.errors import UsageError
+from scons_gpu.toolchain import arch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from scons_gpu.source.translation import Translation
+
+__all__ = ["NVCC", "Layers"]
+
+NVCC = "GPU_NVCCFLAGS"
+_ADDED = ("GPU_PTXASFLAGS", "GPU_HOSTFLAGS")
+"""Flags of both come together."""
+_ON = {"1", "yes", "true", "on"}
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Gives variables' values, when called with a name."""
+
+    env: Any
+    places: tuple[Any, ...]
+    """Dictionaries, the nearest first; the last is `env`."""
+    defaults: Mapping[str, Any]
+    nvcc: Translation
+    level: int
+    """Which of them GPU_NVCCFLAGS was taken from."""
+
+    def __call__(self, name: str) -> Any:
+        """The value, with what GPU_NVCCFLAGS says of it."""
+        if name not in _ADDED or not self.nvcc.all(name):
+            return self._decided(name)
+        own = self._decided(name)
+        words = self.env.Split(own) if isinstance(own, str) else self.env.Flatten([own or ()])
+        return [*(word.replace("$", "$$") for word in self.nvcc.all(name)), *words]
+
+    def overruled(self) -> Iterator[str]:
+        """A sentence for each variable that goes before a flag that says otherwise."""
+        for name in dict.fromkeys(setting.name for setting in self.nvcc.settings):
+            last, flags = self.nvcc.last(name), self._flags(name)
+            held = next((place[name] for place in self.places[: self.level + 1] if self._sets(place, name)), None)
+            if last and flags is not None and held is not None and not _same(name, held, flags):
+                shown = " ".join(map(str, held)) if isinstance(held, (list, tuple)) else held
+                yield f"{name}={shown} goes before {last.flag} of {NVCC}"
+
+    def _decided(self, name: str) -> Any:
+        for level, place in enumerate(self.places):
+            if self._sets(place, name):
+                return place[name]
+            if level == self.level and (flags := self._flags(name)) is not None:
+                return flags
+        return self.env.get(name, self.defaults.get(name, ""))
+
+    def _flags(self, name: str) -> Any:
+        """What the flags set a variable to; nothing where they do not, or where both come together."""
+        if name in _ADDED or name not in self.defaults:
+            return None
+        if name == "GPU_ARCHS":
+            return list(self.nvcc.all(name)) or None
+        last = self.nvcc.last(name)
+        return None if last is None or name == "GPU_CLANGFLAGS" else last.value
+
+    def _sets(self, place: Any, name: str) -> bool:
+        """In an environment what is as the tool has set it was not set by the user."""
+        if place is not self.env:
+            return name in place
+        default = self.defaults.get(name)
+        return name in place and place[name] != default and bool(place[name] or default)
+
+
+def _same(name: str, held: Any, flags: Any) -> bool:
+    """Whether two values of a variable mean one; what does not read is told elsewhere."""
+    if name == "GPU_ARCHS":
+        try:
+            return set(arch.parse(held)) == set(arch.parse(flags))
+        except UsageError:
+            return True
+    return (str(held).lower() in _ON) == flags if isinstance(flags, bool) else str(held) == str(flags)
