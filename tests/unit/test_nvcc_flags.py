@@ -11,14 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scons_gpu.errors import UsageError
+from scons_gpu.source import nvrtc
 from scons_gpu.source.nvcc_flags import split, translate
 from scons_gpu.source.nvcc_options import MAPPED, NONE, REFUSED, TABLE
+from scons_gpu.source.options import ClangOptions
+from scons_gpu.toolchain.arch import parse
 from scons_gpu.toolchain.frontends import choose
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from scons_gpu.source.nvcc_options import Row
     from scons_gpu.source.translation import Translation
     from scons_gpu.toolchain.tools import Toolchain
 
@@ -64,7 +68,7 @@ def sets(line: str) -> list[tuple[str, str | bool]]:
         ("-dc", [("GPU_RDC", True)]),
         ("-rdc true -rdc=false", [("GPU_RDC", True), ("GPU_RDC", False)]),
         ("-w -Werror all-warnings,reorder -Werror cross-execution-space-call", [("GPU_CLANGFLAGS", flag) for flag in ("-w", "-Werror", "-Werror=reorder")]),
-        ("-default-stream=per-thread", [("GPU_CLANGFLAGS", "-fgpu-default-stream=per-thread")]),
+        ("-default-stream=per-thread", [("GPU_CLANGFLAGS", "-Xclang"), ("GPU_CLANGFLAGS", "-fgpu-default-stream=per-thread")]),
         ("-forward-unknown-to-host-compiler -fPIC -lineinfo", [("GPU_HOSTFLAGS", "-fPIC"), ("GPU_LINEINFO", True)]),
     ],
 )  # fmt: skip
@@ -219,3 +223,54 @@ def test_what_nvcc_does_not_take_is_not_taken(dryrun: Callable[[str], str], line
     assert "nvcc fatal" in dryrun(line)
     with pytest.raises(UsageError):
         read(line)
+
+
+VALUES = {
+    "include": "e.h",
+    "std": "c++17",
+    "U": "X",
+    "Ofc": "max",
+    "opt-info": "inline",
+    "jtd": "50",
+    "brief-diag": "true",
+    "ccbin": "g++",
+    "stdlib": "libstdc++",
+    "Werror": "reorder",
+    "ftemplate-depth": "900",
+    "Xcudafe": "--diag_suppress=20",
+    "Xcicc": "-O3",
+}
+
+
+def spelled(row: Row) -> tuple[str, ...]:
+    """The option with a value that it takes."""
+    return (row.names[0],) if row.takes == NONE else (row.names[0], row.value or VALUES.get(row.short, "20"))
+
+
+def test_what_is_passed_on_nvrtc_takes(toolchain: Toolchain, tmp_path: Path) -> None:
+    library = choose(toolchain, wanted="nvrtc", environ={"PATH": os.environ["PATH"]}, facts=tmp_path).tool.path
+    (tmp_path / "k.cu").write_text("__global__ void k() {}\n")
+    (tmp_path / "e.h").touch()
+    passed = [
+        flag for row in TABLE if "nvrtc" in row.kept and row.long != "disable-warnings" for flag in translate(spelled(row)).passed("nvrtc")
+    ]
+    assert len(passed) > 20
+    for flag in passed:
+        told = ClangOptions(nvcc_flags=(flag,))
+        nvrtc.compile_cuda(library, "k.cu", target=parse("sm_90")[0], options=told, output=tmp_path / "k.ptx", top=str(tmp_path))
+
+
+def test_what_is_passed_on_nvcc_takes(dryrun: Callable[[str], str]) -> None:
+    taken = [row for row in TABLE if "nvcc" in row.kept and not row.value and row.short != "err-no"]  # which -no-err-no contradicts
+    passed = [flag for row in taken for flag in translate(spelled(row)).passed("nvcc")]
+    assert len(passed) > 30
+    assert "fatal" not in dryrun(" ".join(passed))
+
+
+def test_what_becomes_clangs_clang_takes(toolchain: Toolchain, tmp_path: Path) -> None:
+    (tmp_path / "e.h").touch()
+    flags = [flag for row in TABLE if row.to == "GPU_CLANGFLAGS" for flag in translate(spelled(row)).all("GPU_CLANGFLAGS") if flag != "-w"]
+    assert toolchain.clang
+    basic = [toolchain.clang.path, "-x", "cuda", "--cuda-device-only", "--offload-arch=sm_90", "-nocudainc", "-nocudalib", "-fsyntax-only"]
+    ran = subprocess.run([*basic, "-Wno-unknown-cuda-version", *flags, "e.h"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")

@@ -66,8 +66,12 @@ def test_rows_of_one_option_end_with_the_one_for_any_other_value_or_name_them_al
 
 def shown(row: Row) -> str:
     """A line of the page."""
-    names = ", ".join(f"`{name} {row.value}`" if row.value else f"`{name}`" for name in dict.fromkeys((row.names[-1], row.names[0])))
+    names = ", ".join(f"`{name} {row.value}`" if row.value else f"`{name}`" for name in _names(row))
     return f"| {names} | {_becomes(row)} | {row.why.replace('{}', 'NAME')} |"
+
+
+def _names(row: Row) -> list[str]:
+    return [f"-{row.short}"] if row.short == row.long else list(dict.fromkeys((row.names[-1], row.names[0])))
 
 
 def _becomes(row: Row) -> str:

@@ -46,11 +46,12 @@ class Layers:
         return [*(word.replace("$", "$$") for word in self.nvcc.all(name)), *words]
 
     def overruled(self) -> Iterator[str]:
-        """A sentence for each variable that goes before a flag that says otherwise."""
+        """A sentence for each variable that goes before a flag that says otherwise, in the one place. A nearer one is meant to."""
+        place = self.places[self.level]
         for name in dict.fromkeys(setting.name for setting in self.nvcc.settings):
             last, flags = self.nvcc.last(name), self._flags(name)
-            held = next((place[name] for place in self.places[: self.level + 1] if self._sets(place, name)), None)
-            if last and flags is not None and held is not None and not _same(name, held, flags):
+            if last and flags is not None and self._sets(place, name) and not _same(name, place[name], flags):
+                held = place[name]
                 shown = " ".join(map(str, held)) if isinstance(held, (list, tuple)) else held
                 yield f"{name}={shown} goes before {last.flag} of {NVCC}"
 

@@ -237,7 +237,7 @@ def front_end(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, An
     defines = _defines(env, get("CPPDEFINES"))
     std = any(flag.startswith("-std=") for flag in flags)  # one dialect: nvcc would take the last, whoever said it
     return ClangOptions(
-        cpppath=_cpppath(env, [get("CPPPATH"), *get.nvcc.all("CPPPATH")]),
+        cpppath=_cpppath(env, [get("CPPPATH") or (), *get.nvcc.all("CPPPATH")]),
         defines=(*_not_in(defines, get.nvcc.all("CPPDEFINES")), *defines),
         flags=flags,
         from_nvcc=tuple(flag for flag in get.nvcc.all("GPU_CLANGFLAGS") if not (std and flag.startswith("-std="))),

@@ -266,10 +266,10 @@ TABLE: tuple[Row, ...] = (
     Row("default-stream", "default-stream", ONE, IGNORED, _DEFAULT, value="legacy"),
     Row("default-stream", "default-stream", ONE, IGNORED, _DEFAULT, value="null"),
     Row(
-        *("default-stream", "default-stream", ONE, MAPPED, "clang's flag for it"),
+        *("default-stream", "default-stream", ONE, MAPPED, "clang's own flag for it"),
         value="per-thread",
         to="GPU_CLANGFLAGS",
-        sets="-fgpu-default-stream=per-thread",
+        sets="-Xclang -fgpu-default-stream=per-thread",
         kept=FRONT,
     ),
     # What nvcc says, and the rest.
