@@ -17,9 +17,20 @@ from scons_gpu.toolchain import arch
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-__all__ = ["ASSEMBLING", "PER_SOURCE", "VARIABLES", "Settings", "check_names", "front_end", "misspelt", "read", "set_defaults"]
+__all__ = [
+    "ASSEMBLING",
+    "PER_SOURCE",
+    "VARIABLES",
+    "Settings",
+    "check_names",
+    "front_end",
+    "host_flags",
+    "misspelt",
+    "read",
+    "set_defaults",
+]
 
-STEPS = ("source", "split", "plan", "lower", "assemble", "defer", "verify", "choose", "link", "pack", "manifest", "dump")
+STEPS = ("source", "split", "plan", "lower", "assemble", "defer", "verify", "choose", "link", "pack", "manifest", "dump", "host")
 
 VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_ARCHS": ((), "architectures, as sm_90, 90a, compute_90 or 8.6+PTX; there is no default"),
@@ -34,6 +45,7 @@ VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_FRONTEND": ("auto", "what compiles .cu: auto, clang, nvcc or nvrtc"),
     "GPU_CLANG": ("", "path of clang"),
     "GPU_CLANGFLAGS": ((), "further flags for clang"),
+    "GPU_HOSTFLAGS": ((), "further flags for the host's half of a .cu in a program"),
     "GPU_NVCCFLAGS": ((), "further flags for nvcc and NVRTC"),
     "GPU_CUDA_PATH": ("", "folder of the CUDA toolkit whose ptxas and nvlink are used"),
     "GPU_CUDA_HEADERS": ("", "folder of the CUDA headers that clang reads, 12.9 or older"),
@@ -221,6 +233,14 @@ def front_end(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, An
         lineinfo=_flag("GPU_LINEINFO", get),
         debug=_flag("GPU_DEBUG", get),
     )
+
+
+def host_flags(
+    env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any], *, shared: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The project's flags for C++, as SCons' own builders would give them, and GPU_HOSTFLAGS."""
+    variables = "$SHCXXFLAGS $SHCCFLAGS $CPPFLAGS" if shared else "$CXXFLAGS $CCFLAGS $CPPFLAGS"
+    return _words(env, variables), _words(env, _getter(env, arguments, overrides)("GPU_HOSTFLAGS"))
 
 
 def _getter(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> Any:

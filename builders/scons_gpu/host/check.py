@@ -1,0 +1,46 @@
+"""Whether all that the host's half registers is in the device's half: what is not would fail when the program launches it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scons_gpu.errors import RefusedError
+from scons_gpu.split.readable import demangle
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scons_gpu.host.registered import Registered
+    from scons_gpu.plan import Plan
+
+__all__ = ["check"]
+
+_HINT = (
+    "both halves are compiled from one source: do not let __CUDA_ARCH__ decide whether a kernel, or a variable that the host names, exists"
+)
+
+
+def check(registered: Registered, plans: Mapping[str, Plan]) -> str:
+    """Holds registrations against the plans, by architecture. Gives what to tell of those that only some architectures have.
+
+    Raises RefusedError for what none has, and for what is registered twice.
+    """
+    kernels = {arch: {kernel.symbol for part in plan.units for kernel in part.kernels} for arch, plan in plans.items()}
+    variables = {arch: {state.symbol for state in plan.state} for arch, plan in plans.items()}
+    said = [*_missing("kernel", registered.kernels, kernels), *_missing("variable", registered.variables, variables)]
+    return "\n".join(said)
+
+
+def _missing(what: str, names: tuple[str, ...], held: Mapping[str, set[str]]) -> list[str]:
+    said = []
+    for name in names:
+        lacking = [arch for arch, there in held.items() if name not in there]
+        if len(lacking) == len(held):
+            msg = f"{what} {demangle(name)} is in the host's half of the source, and not in the device's"
+            raise RefusedError(msg, hint=_HINT)
+        if names.count(name) > 1:
+            msg = f"{what} {demangle(name)} is registered {names.count(name)} times"
+            raise RefusedError(msg)
+        if lacking:
+            said.append(f"{what} {demangle(name)} is not there for {', '.join(lacking)}: to launch it there will fail")
+    return said

@@ -1,0 +1,107 @@
+"""What an object registers with CUDA's runtime when its program starts: read from the object, whatever compiled it.
+
+Each registration is a call of `__cudaRegisterFunction`, `__cudaRegisterVar` and so on, which is given the device's name as a string. Of a
+relocatable object the calls and the strings are relocations, in the order of the code, so a call's name is the last string before it.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from scons_gpu.errors import DamagedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["Registered", "read"]
+
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr
+_SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr
+_SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
+_RELOCATION = struct.Struct("<QQq")  # Elf64_Rela
+_RELA = 4  # SHT_RELA
+_STRINGS = 0x20  # SHF_STRINGS
+_LITTLE_64 = b"\x7fELF\x02\x01"
+_BEFORE = {(62, 2): 4, (62, 4): 4}
+"""(machine, type) → what x86-64's relocations count from the end of the instruction: R_X86_64_PC32, R_X86_64_PLT32."""
+_KERNEL = "__cudaRegisterFunction"
+_VARIABLES = ("__cudaRegisterVar", "__cudaRegisterManagedVar", "__cudaRegisterTexture", "__cudaRegisterSurface")
+
+
+@dataclass(frozen=True)
+class Registered:
+    """The device's names, in the order of registration, as often as they are registered."""
+
+    kernels: tuple[str, ...]
+    variables: tuple[str, ...]
+
+
+class _Section(NamedTuple):
+    kind: int
+    flags: int
+    offset: int
+    size: int
+    link: int
+
+
+class _Symbol(NamedTuple):
+    name: int
+    section: int
+    value: int
+
+
+def read(data: bytes, *, path: str) -> Registered:
+    """Of a relocatable ELF object of a 64-bit little-endian machine. Raises DamagedError for anything else."""
+    try:
+        return _read(data)
+    except (struct.error, IndexError, ValueError) as error:
+        msg = f"{path} is no object that can be read: {error}"
+        raise DamagedError(msg) from None
+
+
+def _read(data: bytes) -> Registered:
+    if not data.startswith(_LITTLE_64):
+        msg = "not an ELF file of 64 bits"
+        raise ValueError(msg)
+    header = _HEADER.unpack_from(data)
+    machine, at, count = header[2], header[6], header[12]
+    raw = [_SECTION.unpack_from(data, at + number * _SECTION.size) for number in range(count)]
+    sections = [_Section(kind=one[1], flags=one[2], offset=one[4], size=one[5], link=one[6]) for one in raw]
+    code = [section for section in sections if section.kind == _RELA]
+    tables = {section.link: _symbols(data, sections[section.link], sections) for section in code}
+    found: dict[str, list[str]] = {name: [] for name in (_KERNEL, *_VARIABLES)}
+    for section in code:
+        for function, name in _calls(data, section, sections, tables[section.link], machine):
+            found[function].append(name)
+    return Registered(kernels=tuple(found[_KERNEL]), variables=tuple(name for function in _VARIABLES for name in found[function]))
+
+
+def _symbols(data: bytes, table: _Section, sections: Sequence[_Section]) -> tuple[list[_Symbol], dict[int, str]]:
+    """All symbols, and by their numbers those of the functions that register."""
+    raw = _SYMBOL.iter_unpack(data[table.offset : table.offset + table.size])
+    symbols = [_Symbol(name=one[0], section=one[3], value=one[4]) for one in raw]
+    names = sections[table.link].offset
+    undefined = {number: _text(data, names + symbol.name) for number, symbol in enumerate(symbols) if symbol.section == 0}
+    return symbols, {number: name for number, name in undefined.items() if name in (_KERNEL, *_VARIABLES)}
+
+
+def _calls(
+    data: bytes, code: _Section, sections: Sequence[_Section], table: tuple[list[_Symbol], dict[int, str]], machine: int
+) -> Iterator[tuple[str, str]]:
+    """(function, name) of each registration in one section's code."""
+    symbols, registers = table
+    last = ""
+    entries = _RELOCATION.iter_unpack(data[code.offset : code.offset + code.size])
+    for _, info, addend in sorted(entries) if registers else ():
+        number, kind = info >> 32, info & 0xFFFFFFFF
+        symbol = symbols[number]
+        if number in registers:
+            yield registers[number], last
+        elif 0 < symbol.section < len(sections) and sections[symbol.section].flags & _STRINGS:
+            last = _text(data, sections[symbol.section].offset + symbol.value + addend + _BEFORE.get((machine, kind), 0))
+
+
+def _text(data: bytes, offset: int) -> str:
+    return data[offset : data.index(b"\0", offset)].decode(errors="surrogateescape")
