@@ -27,6 +27,8 @@ def check(registered: Registered, plans: Mapping[str, Plan]) -> str:
     """
     kernels = {arch: {kernel.symbol for part in plan.units for kernel in part.kernels} for arch, plan in plans.items()}
     variables = {arch: {state.symbol for state in plan.state} for arch, plan in plans.items()}
+    if registered.stubs and not any(kernels.values()):
+        raise _nowhere("kernel", demangle(registered.stubs[0]).replace("__device_stub__", ""))
     said = [*_missing("kernel", registered.kernels, kernels), *_missing("variable", registered.variables, variables)]
     return "\n".join(said)
 
@@ -36,11 +38,14 @@ def _missing(what: str, names: tuple[str, ...], held: Mapping[str, set[str]]) ->
     for name in names:
         lacking = [arch for arch, there in held.items() if name not in there]
         if len(lacking) == len(held):
-            msg = f"{what} {demangle(name)} is in the host's half of the source, and not in the device's"
-            raise RefusedError(msg, hint=_HINT)
+            raise _nowhere(what, demangle(name))
         if names.count(name) > 1:
             msg = f"{what} {demangle(name)} is registered {names.count(name)} times"
             raise RefusedError(msg)
         if lacking:
             said.append(f"{what} {demangle(name)} is not there for {', '.join(lacking)}: to launch it there will fail")
     return said
+
+
+def _nowhere(what: str, name: str) -> RefusedError:
+    return RefusedError(f"{what} {name} is in the host's half of the source, and not in the device's", hint=_HINT)

@@ -26,6 +26,7 @@ _STRINGS = 0x20  # SHF_STRINGS
 _LITTLE_64 = b"\x7fELF\x02\x01"
 _BEFORE = {(62, 2): 4, (62, 4): 4}
 """(machine, type) → what x86-64's relocations count from the end of the instruction: R_X86_64_PC32, R_X86_64_PLT32."""
+_STUB = "__device_stub__"
 _KERNEL = "__cudaRegisterFunction"
 _VARIABLES = ("__cudaRegisterVar", "__cudaRegisterManagedVar", "__cudaRegisterTexture", "__cudaRegisterSurface")
 
@@ -36,6 +37,8 @@ class Registered:
 
     kernels: tuple[str, ...]
     variables: tuple[str, ...]
+    stubs: tuple[str, ...] = ()
+    """The host's functions that stand for kernels, without a fatbin too: then nothing is registered."""
 
 
 class _Section(NamedTuple):
@@ -50,6 +53,13 @@ class _Symbol(NamedTuple):
     name: int
     section: int
     value: int
+
+
+class _Table(NamedTuple):
+    symbols: list[_Symbol]
+    registers: dict[int, str]
+    """Number of a symbol → which of the functions that register it is."""
+    stubs: list[str]
 
 
 def read(data: bytes, *, path: str) -> Registered:
@@ -75,30 +85,35 @@ def _read(data: bytes) -> Registered:
     for section in code:
         for function, name in _calls(data, section, sections, tables[section.link], machine):
             found[function].append(name)
-    return Registered(kernels=tuple(found[_KERNEL]), variables=tuple(name for function in _VARIABLES for name in found[function]))
+    return Registered(
+        kernels=tuple(found[_KERNEL]),
+        variables=tuple(name for function in _VARIABLES for name in found[function]),
+        stubs=tuple(sorted({name for each in tables.values() for name in each.stubs})),
+    )
 
 
-def _symbols(data: bytes, table: _Section, sections: Sequence[_Section]) -> tuple[list[_Symbol], dict[int, str]]:
-    """All symbols, and by their numbers those of the functions that register."""
+def _symbols(data: bytes, table: _Section, sections: Sequence[_Section]) -> _Table:
     raw = _SYMBOL.iter_unpack(data[table.offset : table.offset + table.size])
     symbols = [_Symbol(name=one[0], section=one[3], value=one[4]) for one in raw]
-    names = sections[table.link].offset
-    undefined = {number: _text(data, names + symbol.name) for number, symbol in enumerate(symbols) if symbol.section == 0}
-    return symbols, {number: name for number, name in undefined.items() if name in (_KERNEL, *_VARIABLES)}
+    at = sections[table.link].offset
+    names = [_text(data, at + symbol.name) for symbol in symbols]
+    named = list(zip(symbols, names, strict=True))
+    return _Table(
+        symbols=symbols,
+        registers={number: name for number, (symbol, name) in enumerate(named) if not symbol.section and name in (_KERNEL, *_VARIABLES)},
+        stubs=[name for symbol, name in named if symbol.section and _STUB in name],
+    )
 
 
-def _calls(
-    data: bytes, code: _Section, sections: Sequence[_Section], table: tuple[list[_Symbol], dict[int, str]], machine: int
-) -> Iterator[tuple[str, str]]:
+def _calls(data: bytes, code: _Section, sections: Sequence[_Section], table: _Table, machine: int) -> Iterator[tuple[str, str]]:
     """(function, name) of each registration in one section's code."""
-    symbols, registers = table
     last = ""
     entries = _RELOCATION.iter_unpack(data[code.offset : code.offset + code.size])
-    for _, info, addend in sorted(entries) if registers else ():
+    for _, info, addend in sorted(entries) if table.registers else ():
         number, kind = info >> 32, info & 0xFFFFFFFF
-        symbol = symbols[number]
-        if number in registers:
-            yield registers[number], last
+        symbol = table.symbols[number]
+        if number in table.registers:
+            yield table.registers[number], last
         elif 0 < symbol.section < len(sections) and sections[symbol.section].flags & _STRINGS:
             last = _text(data, sections[symbol.section].offset + symbol.value + addend + _BEFORE.get((machine, kind), 0))
 
