@@ -11,6 +11,8 @@ import pytest
 from host_parts import HEAD, make_runtime, said
 from project import Project
 
+from scons_gpu.host import registered as reader
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -100,7 +102,25 @@ def test_each_object_holds_the_fatbin_of_its_own_kernels(program: Project) -> No
         assert image in program.bytes(stem), stem
         assert len(program.kernels(f"{name}.cu", stem=f"{stem}.gpu")) == kernels
         assert program.read(f"{stem}.gpu/{name}.cu/compute_90.ptx").count(".entry") == kernels
-    assert ".text" in subprocess.run(["objdump", "-h", str(program.path("build/libextra.so"))], capture_output=True, text=True, check=True).stdout
+    assert (
+        ".text"
+        in subprocess.run(["objdump", "-h", str(program.path("build/libextra.so"))], capture_output=True, text=True, check=True).stdout
+    )
+
+
+def test_nvcc_registers_the_same_names(program: Project, toolchain: Toolchain, tmp_path: Path) -> None:
+    """Of the same source, but for what is private to it, which nvcc calls after the file's path."""
+    assert toolchain.ptxas is not None
+    nvcc = shutil.which("nvcc", path=str(toolchain.ptxas.path).rpartition("/")[0])
+    source = tmp_path / "a.cu"
+    source.write_text(SOURCES["src/a.cu"])
+    subprocess.run([str(nvcc), "-arch=sm_90", "-c", "-o", str(tmp_path / "a.o"), str(source)], check=True, capture_output=True)
+    theirs = reader.read((tmp_path / "a.o").read_bytes(), path="a.o")
+    ours = reader.read(program.bytes("build/a.o"), path="build/a.o")
+    private = re.compile(r"GLOBAL__N|own")
+    assert [name for name in ours.kernels if not private.search(name)] == [name for name in theirs.kernels if not private.search(name)]
+    assert sorted(ours.variables)[-2:] == sorted(theirs.variables)[-2:] == ["scale", "unused"]
+    assert len(ours.kernels) == len(theirs.kernels) == 3
 
 
 def test_a_source_costs_few_nodes(program: Project) -> None:
@@ -226,7 +246,7 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, str]:
         ("hostonly.cu: kernel k<3>(int*) is in the host's half of the source, and not in the device's", "__CUDA_ARCH__"),
         ("between.cu: kernel k(int*) is in the host's half of the source, and not in the device's", "__CUDA_ARCH__"),
         ("flag.cu: clang cannot compile it", "env.Object(..., CCFLAGS=[])"),
-        ("std.cu: clang finds no C++ standard library: <vector> is missing", "install a C++ compiler"),
+        ("std.cu (sm_90): clang finds no C++ standard library: <vector> is missing", "install a C++ compiler"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_message(wrong: tuple[Project, str], words: str, hint: str) -> None:
@@ -254,9 +274,7 @@ def test_no_clang_is_one_message(project: Project) -> None:
 def test_one_object_in_two_ways_is_an_error(project: Project) -> None:
     make_runtime(project)
     project.write("k.cu", "int k() { return 0; }\n")
-    project.write(
-        "SConstruct", HEAD + 'env.Object("k.cu")\nenv.Object("k.cu")\nenv.Clone().Object("k.cu", CPPDEFINES=["OTHER"])\n'
-    )
+    project.write("SConstruct", HEAD + 'env.Object("k.cu")\nenv.Object("k.cu")\nenv.Clone().Object("k.cu", CPPDEFINES=["OTHER"])\n')
     result = project.fail("-n")
     assert result.returncode == 2
     assert "error: k.o is declared twice, with different options\n" in result.stderr
@@ -313,20 +331,3 @@ def test_a_program_with_cudas_own_runtime_starts_and_tells_the_drivers_answer(pr
     assert said(project.path("app"))[0] in {"cudaSuccess 36", "cudaErrorNoDevice 0", "cudaErrorInsufficientDriver 0"}
     project.idle()
     assert project.build("--debug=explain").returncode == 0
-
-
-def test_nvcc_registers_the_same_names(program: Project, toolchain: Toolchain, tmp_path: Path) -> None:
-    """Of the same source, but for what is private to it, which nvcc calls after the file's path."""
-    from scons_gpu.host import registered as reader  # noqa: PLC0415 - for this test alone
-
-    assert toolchain.ptxas is not None
-    nvcc = shutil.which("nvcc", path=str(toolchain.ptxas.path).rpartition("/")[0])
-    source = tmp_path / "a.cu"
-    source.write_text(SOURCES["src/a.cu"])
-    subprocess.run([str(nvcc), "-arch=sm_90", "-c", "-o", str(tmp_path / "a.o"), str(source)], check=True, capture_output=True)
-    theirs = reader.read((tmp_path / "a.o").read_bytes(), path="a.o")
-    ours = reader.read(program.bytes("build/a.o") if program.exists("build/a.o") else b"", path="build/a.o")
-    visible = [name for name in ours.kernels if "GLOBAL__N" not in name and not name.startswith("_ZL")]
-    assert visible == [name for name in theirs.kernels if "GLOBAL__N" not in name and not name.startswith("_ZL")]
-    assert sorted(ours.variables)[-2:] == sorted(theirs.variables)[-2:] == ["scale", "unused"]
-    assert len(ours.kernels) == len(theirs.kernels) == 3

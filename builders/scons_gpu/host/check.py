@@ -28,7 +28,7 @@ def check(registered: Registered, plans: Mapping[str, Plan]) -> str:
     kernels = {arch: {kernel.symbol for part in plan.units for kernel in part.kernels} for arch, plan in plans.items()}
     variables = {arch: {state.symbol for state in plan.state} for arch, plan in plans.items()}
     if registered.stubs and not any(kernels.values()):
-        raise _nowhere("kernel", demangle(registered.stubs[0]).replace("__device_stub__", ""))
+        raise _nowhere(f"kernel {demangle(registered.stubs[0]).replace('__device_stub__', '')}")
     said = [*_missing("kernel", registered.kernels, kernels), *_missing("variable", registered.variables, variables)]
     return "\n".join(said)
 
@@ -38,7 +38,7 @@ def _missing(what: str, names: tuple[str, ...], held: Mapping[str, set[str]]) ->
     for name in names:
         lacking = [arch for arch, there in held.items() if name not in there]
         if len(lacking) == len(held):
-            raise _nowhere(what, demangle(name))
+            raise _nowhere(f"{what} {demangle(name)}")
         if names.count(name) > 1:
             msg = f"{what} {demangle(name)} is registered {names.count(name)} times"
             raise RefusedError(msg)
@@ -47,5 +47,5 @@ def _missing(what: str, names: tuple[str, ...], held: Mapping[str, set[str]]) ->
     return said
 
 
-def _nowhere(what: str, name: str) -> RefusedError:
-    return RefusedError(f"{what} {name} is in the host's half of the source, and not in the device's", hint=_HINT)
+def _nowhere(what: str) -> RefusedError:
+    return RefusedError(f"{what} is in the host's half of the source, and not in the device's", hint=_HINT)

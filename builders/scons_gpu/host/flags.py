@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["position_independent", "reading"]
 
-_ALONE = ("-funsigned-char", "-fsigned-char", "-fshort-enums", "-fno-exceptions", "-fno-rtti", "-pthread", "-fopenmp")
+_ALONE = ("-funsigned-char", "-fsigned-char", "-fshort-enums", "-fno-exceptions", "-fno-rtti", "-pthread", "-nostdinc", "-nostdinc++")
+_BEGIN = ("-std=", "--sysroot=", "--gcc-toolchain=", "--gcc-install-dir=")
 _WITH_VALUE = ("-isystem", "-iquote", "-idirafter", "-include", "-imacros", "-D", "-U", "-I")
 """In one word or in two."""
 _PIC = ("-fPIC", "-fpic")
@@ -26,7 +27,7 @@ def reading(flags: Sequence[str]) -> tuple[str, ...]:
     for word in words:
         if word in _WITH_VALUE:
             found += [word, next(words, "")]
-        elif word in _ALONE or word.startswith(("-std=", *_WITH_VALUE)):
+        elif word in _ALONE or word.startswith((*_BEGIN, *_WITH_VALUE)):
             found.append(word)
     return tuple(found)
 

@@ -22,7 +22,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr
 _SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
 _RELOCATION = struct.Struct("<QQq")  # Elf64_Rela
 _RELA = 4  # SHT_RELA
-_STRINGS = 0x20  # SHF_STRINGS
+_PROGBITS, _READ_ONLY, _WRITE_ALLOC_EXEC = 1, 2, 7  # SHT_PROGBITS; SHF_ALLOC, and that with SHF_WRITE and SHF_EXECINSTR
 _LITTLE_64 = b"\x7fELF\x02\x01"
 _BEFORE = {(62, 2): 4, (62, 4): 4}
 """(machine, type) → what x86-64's relocations count from the end of the instruction: R_X86_64_PC32, R_X86_64_PLT32."""
@@ -47,6 +47,11 @@ class _Section(NamedTuple):
     offset: int
     size: int
     link: int
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether it holds constants, strings among them."""
+        return self.kind == _PROGBITS and self.flags & _WRITE_ALLOC_EXEC == _READ_ONLY
 
 
 class _Symbol(NamedTuple):
@@ -114,8 +119,8 @@ def _calls(data: bytes, code: _Section, sections: Sequence[_Section], table: _Ta
         symbol = table.symbols[number]
         if number in table.registers:
             yield table.registers[number], last
-        elif 0 < symbol.section < len(sections) and sections[symbol.section].flags & _STRINGS:
-            last = _text(data, sections[symbol.section].offset + symbol.value + addend + _BEFORE.get((machine, kind), 0))
+        elif 0 < symbol.section < len(sections) and (held := sections[symbol.section]).is_read_only:
+            last = _text(data, held.offset + symbol.value + addend + _BEFORE.get((machine, kind), 0))
 
 
 def _text(data: bytes, offset: int) -> str:
