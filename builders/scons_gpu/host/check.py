@@ -15,37 +15,32 @@ if TYPE_CHECKING:
 
 __all__ = ["check"]
 
-_HINT = (
-    "both halves are compiled from one source: do not let __CUDA_ARCH__ decide whether a kernel, or a variable that the host names, exists"
-)
+_HINT = "both halves are compiled from one source: do not let __CUDA_ARCH__ decide whether a kernel exists"
 
 
 def check(registered: Registered, plans: Mapping[str, Plan]) -> str:
-    """Holds registrations against the plans, by architecture. Gives what to tell of those that only some architectures have.
+    """Holds registrations against the plans, by architecture. Gives what to tell of what is not there, on some architectures or on any.
 
-    Raises RefusedError for what none has, and for what is registered twice.
+    Raises RefusedError for a kernel that none has, and for one that is registered twice. A variable may be one that host code only reads
+    as a constant of its own: clang registers it all the same.
     """
     kernels = {arch: {kernel.symbol for part in plan.units for kernel in part.kernels} for arch, plan in plans.items()}
     variables = {arch: {state.symbol for state in plan.state} for arch, plan in plans.items()}
-    if registered.stubs and not any(kernels.values()):
-        raise _nowhere(f"kernel {demangle(registered.stubs[0]).replace('__device_stub__', '')}")
-    said = [*_missing("kernel", registered.kernels, kernels), *_missing("variable", registered.variables, variables)]
+    said = []
+    for name in dict.fromkeys((*registered.kernels, *registered.stubs)):
+        lacking = _lacking(name, kernels)
+        if len(lacking) == len(plans):
+            msg = f"kernel {demangle(name)} is in the host's half of the source, and not in the device's"
+            raise RefusedError(msg, hint=_HINT)
+        if registered.kernels.count(name) > 1:
+            msg = f"kernel {demangle(name)} is registered {registered.kernels.count(name)} times"
+            raise RefusedError(msg)
+        said += [f"kernel {demangle(name)} is not there for {', '.join(lacking)}: to launch it there will fail"] if lacking else []
+    for name in registered.variables:
+        if lacking := _lacking(name, variables):
+            said.append(f"variable {demangle(name)} is not there for {', '.join(lacking)}: to copy to it or from it there will fail")
     return "\n".join(said)
 
 
-def _missing(what: str, names: tuple[str, ...], held: Mapping[str, set[str]]) -> list[str]:
-    said = []
-    for name in names:
-        lacking = [arch for arch, there in held.items() if name not in there]
-        if len(lacking) == len(held):
-            raise _nowhere(f"{what} {demangle(name)}")
-        if names.count(name) > 1:
-            msg = f"{what} {demangle(name)} is registered {names.count(name)} times"
-            raise RefusedError(msg)
-        if lacking:
-            said.append(f"{what} {demangle(name)} is not there for {', '.join(lacking)}: to launch it there will fail")
-    return said
-
-
-def _nowhere(what: str) -> RefusedError:
-    return RefusedError(f"{what} is in the host's half of the source, and not in the device's", hint=_HINT)
+def _lacking(name: str, held: Mapping[str, set[str]]) -> list[str]:
+    return [arch for arch, there in held.items() if name not in there]

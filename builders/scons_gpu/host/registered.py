@@ -2,10 +2,12 @@
 
 Each registration is a call of `__cudaRegisterFunction`, `__cudaRegisterVar` and so on, which is given the device's name as a string. Of a
 relocatable object the calls and the strings are relocations, in the order of the code, so a call's name is the last string before it.
+Where flags make the compiler keep a function's address (`-fno-plt`), later calls of it are not seen; stubs tell of all kernels.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,6 +29,7 @@ _LITTLE_64 = b"\x7fELF\x02\x01"
 _BEFORE = {(62, 2): 4, (62, 4): 4}
 """(machine, type) → what x86-64's relocations count from the end of the instruction: R_X86_64_PC32, R_X86_64_PLT32."""
 _STUB = "__device_stub__"
+_LENGTH = re.compile(r"L?(\d+)")
 _KERNEL = "__cudaRegisterFunction"
 _VARIABLES = ("__cudaRegisterVar", "__cudaRegisterManagedVar", "__cudaRegisterTexture", "__cudaRegisterSurface")
 
@@ -38,7 +41,7 @@ class Registered:
     kernels: tuple[str, ...]
     variables: tuple[str, ...]
     stubs: tuple[str, ...] = ()
-    """The host's functions that stand for kernels, without a fatbin too: then nothing is registered."""
+    """Kernels for which the object holds the function that `<<<>>>` calls: all of its kernels, without a fatbin too."""
 
 
 class _Section(NamedTuple):
@@ -71,7 +74,7 @@ def read(data: bytes, *, path: str) -> Registered:
     """Of a relocatable ELF object of a 64-bit little-endian machine. Raises DamagedError for anything else."""
     try:
         return _read(data)
-    except (struct.error, IndexError, ValueError) as error:
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
         msg = f"{path} is no object that can be read: {error}"
         raise DamagedError(msg) from None
 
@@ -106,21 +109,36 @@ def _symbols(data: bytes, table: _Section, sections: Sequence[_Section]) -> _Tab
     return _Table(
         symbols=symbols,
         registers={number: name for number, (symbol, name) in enumerate(named) if not symbol.section and name in (_KERNEL, *_VARIABLES)},
-        stubs=[name for symbol, name in named if symbol.section and _STUB in name],
+        stubs=[kernel for symbol, name in named if symbol.section and _STUB in name and (kernel := _kernel_of(name))],
     )
 
 
 def _calls(data: bytes, code: _Section, sections: Sequence[_Section], table: _Table, machine: int) -> Iterator[tuple[str, str]]:
     """(function, name) of each registration in one section's code."""
-    last = ""
+    last = 0
     entries = _RELOCATION.iter_unpack(data[code.offset : code.offset + code.size])
     for _, info, addend in sorted(entries) if table.registers else ():
         number, kind = info >> 32, info & 0xFFFFFFFF
         symbol = table.symbols[number]
         if number in table.registers:
-            yield table.registers[number], last
+            yield table.registers[number], _text(data, last)
         elif 0 < symbol.section < len(sections) and (held := sections[symbol.section]).is_read_only:
-            last = _text(data, held.offset + symbol.value + addend + _BEFORE.get((machine, kind), 0))
+            last = held.offset + symbol.value + addend + _BEFORE.get((machine, kind), 0)
+
+
+def _kernel_of(stub: str) -> str:
+    """`_Z3addILi3EEvPf` of `_Z18__device_stub__addILi3EEvPf`: kernels stand in namespaces, whose names are counted through; "" of others."""
+    if stub.startswith(_STUB):
+        return stub.removeprefix(_STUB)
+    begins = re.match(r"_ZN?", stub)
+    at = begins.end() if begins else len(stub)
+    while match := _LENGTH.match(stub, at):
+        at = match.end() + int(match[1])
+        name = stub[match.end() : at]
+        if name.startswith(_STUB):
+            kernel = name.removeprefix(_STUB)
+            return f"{stub[: match.start(1)]}{len(kernel)}{kernel}{stub[at:]}"
+    return ""
 
 
 def _text(data: bytes, offset: int) -> str:
