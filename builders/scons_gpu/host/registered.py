@@ -127,7 +127,7 @@ def _calls(data: bytes, code: _Section, sections: Sequence[_Section], table: _Ta
 
 
 def _kernel_of(stub: str) -> str:
-    """`_Z3addILi3EEvPf` of `_Z18__device_stub__addILi3EEvPf`: kernels stand in namespaces, whose names are counted through; "" of others."""
+    """`_Z3addILi3EEvPf` of `_Z18__device_stub__addILi3EEvPf`: kernels stand in namespaces alone, whose names are stepped over."""
     if stub.startswith(_STUB):
         return stub.removeprefix(_STUB)
     begins = re.match(r"_ZN?", stub)

@@ -34,6 +34,10 @@ over all programs of the build.
 **Units cost little.** `UnitFile` and `UnitExecutor` answer what the taskmaster asks of a node, and leave out what SCons does for its
 records, which a unit has none of.
 
+**Sources of ordinary builders.** SCons' object builders hold an action and an emitter for each suffix, in dictionaries that tools fill.
+Ours are entered there (`takes()`); the emitter, which runs when a builder is called, gives the target's node its class and its job. Who
+entered an action of his own keeps it, and our emitter then does nothing. A call's overrides are found where SCons keeps them.
+
 **An exception in any of these hooks kills a thread of SCons, and the build hangs for good.** Each hook catches everything: a job's own
 error is kept and raised when the job runs; a mistake of ours falls back to what SCons would have done.
 
