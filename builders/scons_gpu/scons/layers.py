@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from scons_gpu.source.translation import Translation
 
-__all__ = ["NVCC", "Layers"]
+__all__ = ["NVCC", "Layers", "without"]
 
 NVCC = "GPU_NVCCFLAGS"
 _ADDED = ("GPU_PTXASFLAGS", "GPU_HOSTFLAGS")
@@ -88,3 +88,9 @@ def _same(name: str, held: Any, flags: Any) -> bool:
         except UsageError:
             return True
     return (str(held).lower() in _ON) == flags if isinstance(flags, bool) else str(held) == str(flags)
+
+
+def without(defines: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of `others` whose name is not defined already."""
+    names = {define.partition("=")[0] for define in defines}
+    return tuple(define for define in others if define.partition("=")[0] not in names)

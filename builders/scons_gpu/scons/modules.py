@@ -177,7 +177,7 @@ def _sources(env: Any, arguments: Mapping[str, Any], module: str, items: Any, ov
             raise UsageError(msg, hint=f"sources end in {', '.join(SUFFIXES)}")
         options = settings.front_end(env, arguments, overrides, dict(source.overrides))
         # Of what the options came to: an override may be a node or a dictionary, whose own text differs from run to run.
-        own = [(variable, settings.own(options, variable)) for variable, _ in source.overrides]
+        own = [(variable, _own(options, variable)) for variable, _ in source.overrides]
         read = Source(
             node=node,
             name=name,
@@ -192,6 +192,11 @@ def _sources(env: Any, arguments: Mapping[str, Any], module: str, items: Any, ov
         stems.add((read.stem, read.variant))
         sources.append(read)
     return tuple(sources)
+
+
+def _own(options: ClangOptions, variable: str) -> Any:
+    """What a variable of one source came to; GPU_NVCCFLAGS may come to anything."""
+    return options if variable == "GPU_NVCCFLAGS" else getattr(options, settings.PER_SOURCE[variable])
 
 
 def name_below_top(node: Any, env: Any) -> str:

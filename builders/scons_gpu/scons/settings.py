@@ -12,7 +12,7 @@ from scons_gpu.assemble.choose import ALONE, COMPILERS, LINKERS, known
 from scons_gpu.assemble.provider import AssembleOptions
 from scons_gpu.errors import UsageError
 from scons_gpu.scons.later import later
-from scons_gpu.scons.layers import NVCC, Layers
+from scons_gpu.scons.layers import NVCC, Layers, without
 from scons_gpu.source.options import ClangOptions
 from scons_gpu.source.translation import Translation
 from scons_gpu.toolchain import arch
@@ -31,14 +31,15 @@ __all__ = [
     "Settings",
     "check_names",
     "front_end",
+    "host_flags",
     "misspelt",
-    "own",
+    "nvcc",
     "read",
     "remarks",
     "set_defaults",
 ]
 
-STEPS = ("source", "split", "plan", "lower", "assemble", "defer", "verify", "choose", "link", "pack", "manifest", "dump")
+STEPS = ("source", "split", "plan", "lower", "assemble", "defer", "verify", "choose", "link", "pack", "manifest", "dump", "host")
 
 VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_ARCHS": ((), "architectures, as sm_90, 90a, compute_90 or 8.6+PTX; there is no default"),
@@ -53,6 +54,7 @@ VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_FRONTEND": ("auto", "what compiles .cu: auto, clang, nvcc or nvrtc"),
     "GPU_CLANG": ("", "path of clang"),
     "GPU_CLANGFLAGS": ((), "further flags for clang"),
+    "GPU_HOSTFLAGS": ((), "further flags for the host's half of a .cu in a program"),
     "GPU_NVCCFLAGS": ((), "flags in nvcc's spelling, whatever compiles: docs/from-nvcc.md"),
     "GPU_CUDA_PATH": ("", "folder of the CUDA toolkit whose ptxas and nvlink are used"),
     "GPU_CUDA_HEADERS": ("", "folder of the CUDA headers that clang reads, 12.9 or older"),
@@ -238,7 +240,7 @@ def front_end(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, An
     std = any(flag.startswith("-std=") for flag in flags)  # one dialect: nvcc would take the last, whoever said it
     return ClangOptions(
         cpppath=_cpppath(env, [get("CPPPATH") or (), *get.nvcc.all("CPPPATH")]),
-        defines=(*_not_in(defines, get.nvcc.all("CPPDEFINES")), *defines),
+        defines=(*without(defines, get.nvcc.all("CPPDEFINES")), *defines),
         flags=flags,
         from_nvcc=tuple(flag for flag in get.nvcc.all("GPU_CLANGFLAGS") if not (std and flag.startswith("-std="))),
         nvcc_flags=tuple(flag for flag in get.nvcc.passed("nvcc", "nvrtc") if not (std and flag.startswith("--std="))),
@@ -249,9 +251,12 @@ def front_end(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, An
     )
 
 
-def own(options: ClangOptions, variable: str) -> Any:
-    """What a variable of one source came to; GPU_NVCCFLAGS may come to anything."""
-    return options if variable == NVCC else getattr(options, PER_SOURCE[variable])
+def host_flags(
+    env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any], *, shared: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The project's flags for C++, as SCons' own builders would give them, and GPU_HOSTFLAGS."""
+    variables = "$SHCXXFLAGS $SHCCFLAGS $CPPFLAGS" if shared else "$CXXFLAGS $CCFLAGS $CPPFLAGS"
+    return _words(env, variables), _words(env, _getter(env, arguments, overrides)("GPU_HOSTFLAGS"))
 
 
 def remarks(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> list[str]:
@@ -278,12 +283,6 @@ def nvcc(env: Any, value: Any) -> Translation:
         else:
             words += nvcc_flags.split(str(item), subst=lambda text: str(env.subst(text, raw=1)))
     return nvcc_flags.translate(_expanded(env, words))
-
-
-def _not_in(defines: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of `others` whose name is not defined already."""
-    names = {define.partition("=")[0] for define in defines}
-    return tuple(define for define in others if define.partition("=")[0] not in names)
 
 
 def _archs(value: Any, supported: Callable[[], Collection[int]]) -> tuple[arch.Target, ...]:
