@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
     from scons_gpu.host import check, registered
     from scons_gpu.host import clang as host
+    from scons_gpu.scons import host_nvcc
     from scons_gpu.scons.modules import Module
     from scons_gpu.scons.packing import ModuleNode
     from scons_gpu.scons.session import Session, Workspace
     from scons_gpu.source import clang as compiler
 else:
+    host_nvcc = later("scons_gpu.scons.host_nvcc")
     check, host, registered = later("scons_gpu.host.check"), later("scons_gpu.host.clang"), later("scons_gpu.host.registered")
 
 __all__ = ["HostJob", "declare_object"]
@@ -95,6 +97,9 @@ def declare_object(env: Any, session: Session, target: Any, source: Any, *, shar
     """Gives the object's node its job, and what it depends on. Raises UsageError for one that is declared twice, in two ways."""
     path = Path(target.get_abspath())
     own = {name: value for name, value in _internals.overrides(env).items() if name.startswith("GPU_") or name in settings.PER_SOURCE}
+    if (passed := settings.nvcc_host(env, session.arguments, own)) is not None:
+        _attach(target, host_nvcc.object_job(env, session, target, source, own=own, passed=passed, shared=shared), None)
+        return
     flags, host_flags = settings.host_flags(env, session.arguments, own, shared=shared)
     module = _module(env, session, source, own, reading=reading(flags))
     workspace = session.workspace(module.settings.store, fallback=path.with_name(".gpu-store"))
@@ -129,14 +134,14 @@ def declare_object(env: Any, session: Session, target: Any, source: Any, *, shar
     _attach(target, job, device)
 
 
-def _attach(target: Any, job: HostJob, device: ModuleNode) -> None:
+def _attach(target: Any, job: Compiling, device: ModuleNode | None) -> None:
     known = getattr(target.attributes, "gpu", None)
-    if known is not None and (known.signature, known.device) != (job.signature, device):
+    if known is not None and (known.signature, getattr(known, "device", None)) != (job.signature, device):
         msg = f"{target} is declared twice, with different options"
         raise UsageError(msg, hint='give each object a name of its own, as in env.Object("k_fast.o", "k.cu", CPPDEFINES=["FAST"])')
     if known is None:
         target.attributes.gpu = job
-        target.add_dependency([device.node])
+        target.add_dependency([device.node] if device else [])
 
 
 def _module(env: Any, session: Session, source: Any, own: Mapping[str, Any], *, reading: Sequence[str]) -> Module:

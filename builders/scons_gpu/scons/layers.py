@@ -10,14 +10,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scons_gpu.errors import UsageError
+from scons_gpu.scons.later import later
 from scons_gpu.toolchain import arch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from scons_gpu.source import nvcc_flags
     from scons_gpu.source.translation import Translation
+else:
+    nvcc_flags = later("scons_gpu.source.nvcc_flags")
 
-__all__ = ["NVCC", "Layers", "without"]
+__all__ = ["NVCC", "Layers", "without", "words"]
 
 NVCC = "GPU_NVCCFLAGS"
 _ADDED = ("GPU_PTXASFLAGS", "GPU_HOSTFLAGS")
@@ -54,6 +58,11 @@ class Layers:
                 held = place[name]
                 shown = " ".join(map(str, held)) if isinstance(held, (list, tuple)) else held
                 yield f"{name}={shown} goes before {last.flag} of {NVCC}"
+
+    def remarks(self) -> list[str]:
+        """What is to be told: variables that go before a flag, and flags that are lost, unless who compiles is given them."""
+        compiling = {self("GPU_FRONTEND"), "object" if self("GPU_HOST") == "nvcc" else ""}
+        return [*self.overruled(), *(remark.text for remark in self.nvcc.remarks if compiling.isdisjoint(remark.unless))]
 
     def _decided(self, name: str) -> Any:
         for level, place in enumerate(self.places):
@@ -94,3 +103,15 @@ def without(defines: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...
     """Those of `others` whose name is not defined already."""
     names = {define.partition("=")[0] for define in defines}
     return tuple(define for define in others if define.partition("=")[0] not in names)
+
+
+def words(env: Any, value: Any) -> list[str]:
+    """The words of lines of a Makefile, as the shell would have them; nodes among the lines are seen from the top."""
+    found: list[str] = []
+    for item in env.Flatten([value]):
+        if hasattr(item, "get_path"):
+            path = str(item.get_path())
+            found.append(path if path.startswith("/") else f"#{path}")
+        else:
+            found += nvcc_flags.split(str(item), subst=lambda text: str(env.subst(text, raw=1)))
+    return found

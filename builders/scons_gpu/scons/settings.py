@@ -12,7 +12,7 @@ from scons_gpu.assemble.choose import ALONE, COMPILERS, LINKERS, known
 from scons_gpu.assemble.provider import AssembleOptions
 from scons_gpu.errors import UsageError
 from scons_gpu.scons.later import later
-from scons_gpu.scons.layers import NVCC, Layers, without
+from scons_gpu.scons.layers import NVCC, Layers, without, words
 from scons_gpu.source.options import ClangOptions
 from scons_gpu.source.translation import Translation
 from scons_gpu.toolchain import arch
@@ -34,6 +34,7 @@ __all__ = [
     "host_flags",
     "misspelt",
     "nvcc",
+    "nvcc_host",
     "read",
     "remarks",
     "set_defaults",
@@ -54,6 +55,7 @@ VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_FRONTEND": ("auto", "what compiles .cu: auto, clang, nvcc or nvrtc"),
     "GPU_CLANG": ("", "path of clang"),
     "GPU_CLANGFLAGS": ((), "further flags for clang"),
+    "GPU_HOST": ("clang", "what compiles the host's half of a .cu in a program: clang, or nvcc, which compiles both halves in one piece"),
     "GPU_HOSTFLAGS": ((), "further flags for the host's half of a .cu in a program"),
     "GPU_NVCCFLAGS": ((), "flags in nvcc's spelling, whatever compiles: docs/from-nvcc.md"),
     "GPU_CUDA_PATH": ("", "folder of the CUDA toolkit whose ptxas and nvlink are used"),
@@ -92,6 +94,7 @@ CHOICES = {
     "GPU_LOWER": ("auto", "llvm", "nvvm"),
     "GPU_DEFER": ("auto", "always"),
     "GPU_FRONTEND": ("auto", "clang", "nvcc", "nvrtc"),
+    "GPU_HOST": ("clang", "nvcc"),
 }
 
 
@@ -129,6 +132,7 @@ class Settings:
     cuda_headers: str
     store: tuple[Path, ...]
     frontend: str = "auto"
+    host: str = "clang"
     tuning: tuple[Any, ...] = ()
     """Files that decide between candidates, as nodes."""
     candidate_seconds: float | None = None
@@ -203,6 +207,7 @@ def read(
         link=chosen["GPU_LINK"],
         lower=chosen["GPU_LOWER"],
         frontend=chosen["GPU_FRONTEND"],
+        host=chosen["GPU_HOST"],
         provider=_provider(get),
         defer=chosen["GPU_DEFER"],
         ftz=_flag("GPU_FTZ", get) or _flag("GPU_FAST_MATH", get),
@@ -261,8 +266,13 @@ def host_flags(
 
 def remarks(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> list[str]:
     """A sentence for each of nvcc's flags that a variable goes before, and for each that is lost."""
+    return _getter(env, arguments, overrides).remarks()
+
+
+def nvcc_host(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The flags that nvcc is given as they are where it makes the objects of programs; None where clang does."""
     get = _getter(env, arguments, overrides)
-    return [*get.overruled(), *(remark.text for remark in get.nvcc.remarks if get("GPU_FRONTEND") not in remark.unless)]
+    return get.nvcc.passed("object") if _choice("GPU_HOST", get) == "nvcc" else None
 
 
 def _getter(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> Layers:
@@ -272,17 +282,8 @@ def _getter(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]
 
 
 def nvcc(env: Any, value: Any) -> Translation:
-    """What GPU_NVCCFLAGS comes to: a line of a Makefile, or a list of such, whose nodes are seen from the top."""
-    if not value:
-        return Translation()
-    words: list[str] = []
-    for item in env.Flatten([value]):
-        if hasattr(item, "get_path"):
-            path = str(item.get_path())
-            words.append(path if path.startswith("/") else f"#{path}")
-        else:
-            words += nvcc_flags.split(str(item), subst=lambda text: str(env.subst(text, raw=1)))
-    return nvcc_flags.translate(_expanded(env, words))
+    """What GPU_NVCCFLAGS comes to: a line of a Makefile, or a list of such and of nodes."""
+    return nvcc_flags.translate(_expanded(env, words(env, value))) if value else Translation()
 
 
 def _archs(value: Any, supported: Callable[[], Collection[int]]) -> tuple[arch.Target, ...]:
