@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from host_parts import make_runtime, said
 from project import CUDA, Project
 
 from scons_gpu.toolchain.frontends import choose
@@ -31,6 +32,13 @@ extern "C" __global__ void scan(int* p) { if constexpr (TILE > 0) atomicAdd(p, T
 """
 
 
+def block(after: str) -> str:
+    """The guide's code that comes next."""
+    found = re.search(r"```python\n(.*?)```", GUIDE[GUIDE.index(after) :], re.DOTALL)
+    assert found
+    return found[1]
+
+
 @pytest.fixture(scope="module")
 def moved(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The guide's project, as it is afterwards."""
@@ -38,16 +46,13 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project.write("src/blur.cu", BLUR)
     project.write("src/scan.cu", SCAN)
     project.write("src/tile.h", "#define WEIGHT 0.5f\n")
-    after = GUIDE[GUIDE.index("After, with the same line of flags") :]
-    block = re.search(r"```python\n(.*?)```", after, re.DOTALL)
-    assert block
-    project.write("SConstruct", block[1].replace("modules =", f"{CUDA}modules ="))
+    project.write("SConstruct", block("After:").replace("modules =", f"{CUDA}modules ="))
     project.build()
     return project
 
 
 def test_the_guides_project_has_the_kernels_that_nvcc_made(moved: Project, toolchain: Toolchain) -> None:
-    flags = re.search(r'NVCCFLAGS="(.*?)"', GUIDE[GUIDE.index("Before, with a tool") :])
+    flags = re.search(r'NVCCFLAGS="(.*?)"', block("Before, with an `env.NvccFatbin`"))
     assert flags
     nvcc = choose(toolchain, wanted="nvcc", environ={"PATH": os.environ["PATH"]}, facts=moved.path("facts")).tool.path
     for name in ("blur", "scan"):
@@ -80,6 +85,21 @@ def test_each_flag_reaches_what_it_is_for(moved: Project) -> None:
     assert "fma" not in blur
     keys = [text.decode() for text in moved.files(".gpu-store/object/**/*.json").values()]
     assert len([key for key in keys if "-maxrregcount=24" in key and "-O1" in key]) == 3
+
+
+def test_the_guides_program_is_built_by_clang_and_by_nvcc(project: Project) -> None:
+    project.write("src/main.cpp", "void blur();\nint main() { blur(); }\n")
+    project.write(
+        "src/blur.cu", "template <int N> __global__ void blur(float* p) { *p = N; }\nvoid blur() { blur<TILE><<<1, 1>>>(nullptr); }\n"
+    )
+    make_runtime(project)
+    quick = 'env.Append(LIBS=["cudart"], LIBPATH=["#runtime"], RPATH=[Dir("#runtime").abspath], GPU_CLANGFLAGS=["-nocudainc", "-include", "launch.h"])\n'
+    project.write("SConstruct", block("After, with the same line of flags").replace("env.Program", f"{quick}env.Program"))
+    shown = project.build("GPU_HOSTCOMSTR=").stdout
+    assert re.search(r"clang-?\d* .* -std=c\+\+17 .* -DTILE=64 -Isrc -O3 -Wall ", shown)
+    assert said(project.path("app")) == ["fatbin 1", "kernel _Z4blurILi64EEvPf", "launch _Z4blurILi64EEvPf 1,1,1 1,1,1 0"]
+    shown = project.build("GPU_HOST=nvcc", "GPU_HOSTCOMSTR=", "-n").stdout
+    assert re.search(r"nvcc -x cu -c .*code=\[sm_90\]' .*-DTILE=64 -Isrc .*-std=c\+\+17 .*-Xcompiler=-O3 -Xcompiler=-Wall ", shown)
 
 
 def test_what_was_set_by_name_goes_before_a_flag(project: Project) -> None:
