@@ -19,9 +19,8 @@ from scons_gpu.store.files import write_atomic
 from scons_gpu.toolchain.process import private_folder, run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Tool
 
 __all__ = ["HostOptions", "command", "compile_host"]
@@ -39,11 +38,9 @@ _QUIET = (
 class HostOptions:
     """What the user sets for the host's half."""
 
-    archs: tuple[Target, ...]
-    """What the device's half is for: headers ask (`__CUDA_ARCH_LIST__`)."""
     cpppath: tuple[str, ...] = ()  # include folders, relative to the top
     defines: tuple[str, ...] = ()  # "A" or "A=1"
-    clang_flags: tuple[str, ...] = ()  # GPU_CLANGFLAGS
+    clang_flags: tuple[str, ...] = ()  # what both halves have, GPU_CLANGFLAGS among it
     flags: tuple[str, ...] = ()  # CXXFLAGS, CCFLAGS and CPPFLAGS
     host_flags: tuple[str, ...] = ()  # GPU_HOSTFLAGS, after all others, so that they win
     shared: bool = False  # for a shared library
@@ -56,7 +53,7 @@ def command(  # noqa: PLR0913 - one keyword for each thing that decides
     words = (*options.clang_flags, *options.flags, *options.host_flags)
     return [
         clang.path,
-        *("-x", "cuda", "--cuda-host-only", *_archs(options.archs), f"--cuda-path={headers}"),
+        *("-x", "cuda", "--cuda-host-only", f"--cuda-path={headers}"),
         *("-nocudalib", "-Xclang", f"-target-sdk-version={SDK}", *_QUIET),
         *("-stdlib=libstdc++", "--no-default-config", "-fno-crash-diagnostics", "-fno-color-diagnostics"),
         # An identity of the file's path would be part of the object.
@@ -71,12 +68,6 @@ def command(  # noqa: PLR0913 - one keyword for each thing that decides
         # What it registers is read from the object.
         *("-fno-lto", "-c", "-MD", "-MT", "x", "-MF", depfile, "-o", output, from_top(source, top)),
     ]
-
-
-def _archs(archs: Sequence[Target]) -> list[str]:
-    """Clang has no names for families of GPUs."""
-    names = [f"sm_{target.number}" if target.suffix == "f" else target.cpu for target in archs]
-    return [f"--offload-arch={name}" for name in dict.fromkeys(names)]
 
 
 def compile_host(  # noqa: PLR0913 - one keyword for each thing that decides

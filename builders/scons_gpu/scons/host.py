@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from scons_gpu.errors import UsageError
 from scons_gpu.host.clang import HostOptions
-from scons_gpu.host.flags import reading
+from scons_gpu.host.flags import arch_list, reading
 from scons_gpu.scons import _internals, settings
 from scons_gpu.scons.images import read_plan, without_units
 from scons_gpu.scons.later import later
@@ -101,10 +101,9 @@ def declare_object(env: Any, session: Session, target: Any, source: Any, *, shar
     device, chain = _device(env, session, workspace, module, base=path.with_name(f"{path.name}.gpu"))
     front = module.sources[0]
     options = HostOptions(
-        archs=module.settings.archs,
         cpppath=front.options.cpppath,
         defines=front.options.defines,
-        clang_flags=settings.front_end(env, session.arguments, own).flags,
+        clang_flags=(*arch_list(module.settings.archs), *settings.front_end(env, session.arguments, own).flags),
         flags=flags,
         host_flags=host_flags,
         shared=shared or env.get("STATIC_AND_SHARED_OBJECTS_ARE_THE_SAME") in {1, "1"},
@@ -114,7 +113,7 @@ def declare_object(env: Any, session: Session, target: Any, source: Any, *, shar
         clang=f"{clang.version} {clang.identity}",
         tool=identity(),
         headers=chain.tools.headers_identity,
-        **{name: [arch.name for arch in value] if name == "archs" else value for name, value in vars(options).items()},
+        **vars(options),
     )
     job = HostJob(
         **chain.common(None, front.name, path),
@@ -143,7 +142,9 @@ def _module(env: Any, session: Session, source: Any, own: Mapping[str, Any], *, 
     """The source as a module of its own, called like it. Flags of the project's that decide how a source is read are for both halves."""
     module = declare_module(env, session, Path(source.get_path()).name, [source], **own)
     [front] = module.sources
-    front = dataclasses.replace(front, options=dataclasses.replace(front.options, flags=(*reading, *front.options.flags)))
+    front = dataclasses.replace(
+        front, options=dataclasses.replace(front.options, flags=(*arch_list(module.settings.archs), *reading, *front.options.flags))
+    )
     # A program has its kernels in fatbins.
     link = "image" if module.settings.link == "bundle" else module.settings.link
     return dataclasses.replace(module, sources=(front,), settings=dataclasses.replace(module.settings, link=link))
