@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
@@ -334,3 +336,32 @@ def test_a_program_with_cudas_own_runtime_starts_and_tells_the_drivers_answer(pr
     assert said(project.path("app"))[0] in {"cudaSuccess 36", "cudaErrorNoDevice 0", "cudaErrorInsufficientDriver 0"}
     project.idle()
     assert project.build("--debug=explain").returncode == 0
+
+
+def test_editors_are_told_how_to_read_each_source(project: Project) -> None:
+    """As clangd does, the command is taken from the database, and the file is read once."""
+    make_runtime(project)
+    project.write("inc/size.h", "#define SIZE 3\n")
+    kernel = "#include <size.h>\n__global__ void k(int* p) { *p = SIZE + MORE; }\n"
+    project.write("m/module.cu", kernel)
+    project.write("program.cu", kernel + "int main() { k<<<1, SIZE>>>(nullptr); }\n")
+    head = HEAD.replace('"default", "gpu"', '"default", "compilation_db", "gpu"')
+    project.write(
+        "SConstruct",
+        head + 'env.Append(CPPPATH=["inc"], CPPDEFINES={"MORE": 2})\n'
+        'env.GpuProgram("net", env.GpuModule("net", ["m/module.cu"]))\n'
+        'env.Program("app", ["program.cu"])\nenv.SharedObject("program.cu")\nDefault(env.CompilationDatabase())\n',
+    )
+    project.build()
+    entries = json.loads(project.read("compile_commands.json"))
+    assert [(entry["file"], entry["output"]) for entry in entries] == [
+        ("m/module.cu", "net/net/module.cu.sm_90.ll"),
+        ("program.cu", "program.o"),
+        ("program.cu", "program.os"),
+    ]
+    for entry in entries:
+        words = shlex.split(entry["command"])
+        assert words[-3:] == ["-o", entry["output"], entry["file"]]
+        assert [word for word in words if word.startswith(("--offload-arch", "--cuda-path"))][1:] == ["--offload-arch=sm_90"]
+        read = subprocess.run([*words, "-fsyntax-only"], cwd=entry["directory"], capture_output=True, text=True, check=False)
+        assert (read.returncode, read.stderr) == (0, "")

@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
     from scons_gpu.host import check, registered
     from scons_gpu.host import clang as host
+    from scons_gpu.scons import editor
     from scons_gpu.scons.modules import Module
     from scons_gpu.scons.packing import ModuleNode
     from scons_gpu.scons.session import Session, Workspace
     from scons_gpu.source import clang as compiler
 else:
+    editor = later("scons_gpu.scons.editor")
     check, host, registered = later("scons_gpu.host.check"), later("scons_gpu.host.clang"), later("scons_gpu.host.registered")
 
 __all__ = ["HostJob", "declare_object"]
@@ -125,10 +127,12 @@ def declare_object(env: Any, session: Session, target: Any, source: Any, *, shar
         options=options,
         device=device,
     )
-    _attach(target, job, device)
+    if _attach(target, job, device):
+        editor.enter(chain, front, target=target, options=options)
 
 
-def _attach(target: Any, job: HostJob, device: ModuleNode) -> None:
+def _attach(target: Any, job: HostJob, device: ModuleNode) -> bool:
+    """Whether the node has its job from now on, and had none before."""
     known = getattr(target.attributes, "gpu", None)
     if known is not None and (known.signature, known.device) != (job.signature, device):
         msg = f"{target} is declared twice, with different options"
@@ -136,6 +140,7 @@ def _attach(target: Any, job: HostJob, device: ModuleNode) -> None:
     if known is None:
         target.attributes.gpu = job
         target.add_dependency([device.node])
+    return known is None
 
 
 def _module(env: Any, session: Session, source: Any, own: Mapping[str, Any], *, reading: Sequence[str]) -> Module:
