@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 SCONSTRUCT = (
     HEAD
     + """
+env["GPU_ARCHS"] = ["sm_90", "compute_80"]
 env.Append(CPPPATH=["src"], CCFLAGS=[ARGUMENTS.get("OPTIMISED", "-O1")], LIBS=["cudart"])
 env.VariantDir("build", "src", duplicate=0)
 part = env.StaticLibrary("build/part", ["build/c/k.cu"])
@@ -34,7 +37,9 @@ env.SharedObject("build/a.cu")
 SOURCES = {
     "src/main.cpp": "#include <cstdio>\nvoid a();\nvoid b();\nvoid c();\nvoid d();\nint used();\nint main() { std::setbuf(stdout, nullptr); a(); b(); c(); d(); return used(); }\n",
     "src/util.cpp": "int used() { return 0; }\n",
-    "src/shared.h": "template <int N> __global__ void add(float* p) { p[threadIdx.x] += N; }\ninline int block() { return 32; }\n",
+    # As CUB's and Thrust's kernels are named after all architectures that the file is compiled for.
+    "src/shared.h": "#define NAMED(list) NAMED_(list)\n#define NAMED_(list, ...) for_##list\n"
+    "inline namespace NAMED(__CUDA_ARCH_LIST__) { template <int N> __global__ void add(float* p) { p[threadIdx.x] += N; } }\ninline int block() { return 32; }\n",
     "src/a.cu": """\
 __constant__ float scale[4];
 __device__ int unused;
@@ -58,9 +63,9 @@ LAUNCHES = [
     "launch _ZL3ownPf 1,1,1 1,1,1 0",
     "launch _ZN12_GLOBAL__N_16hiddenEPf 1,1,1 1,1,1 0",
     "launch _Z1kPf 1,1,1 2,1,1 0",
-    "launch _Z3addILi1EEvPf 1,1,1 32,1,1 0",
+    "launch _ZN7for_8003addILi1EEEvPf 1,1,1 32,1,1 0",
     "launch _Z1lPf 1,1,1 3,1,1 0",
-    "launch _Z3addILi2EEvPf 1,1,1 32,1,1 0",
+    "launch _ZN7for_8003addILi2EEEvPf 1,1,1 32,1,1 0",
     "launch _Z1mPf 1,1,1 4,1,1 0",
 ]
 KERNELS = sorted(line.split()[1] for line in LAUNCHES)
@@ -101,7 +106,7 @@ def test_each_object_holds_the_fatbin_of_its_own_kernels(program: Project) -> No
         image = program.bytes(f"{stem}.gpu/{name}.cu.fatbin")
         assert image in program.bytes(stem), stem
         assert len(program.kernels(f"{name}.cu", stem=f"{stem}.gpu")) == kernels
-        assert program.read(f"{stem}.gpu/{name}.cu/compute_90.ptx").count(".entry") == kernels
+        assert program.read(f"{stem}.gpu/{name}.cu/compute_80.ptx").count(".entry") == kernels
     assert (
         ".text"
         in subprocess.run(["objdump", "-h", str(program.path("build/libextra.so"))], capture_output=True, text=True, check=True).stdout
@@ -156,7 +161,7 @@ def test_r3_each_edit_compiles_what_it_concerns(program: Project) -> None:
     program.edit("src/shared.h", "return 32", "return 64")
     program.build()
     assert (program.compiled(), program.done()["host"]) == ([], 2)
-    assert "launch _Z3addILi2EEvPf 1,1,1 64,1,1 0" in said(program.path("app"))
+    assert "launch _ZN7for_8003addILi2EEEvPf 1,1,1 64,1,1 0" in said(program.path("app"))
 
     program.build("OPTIMISED=-O2")
     assert program.done() == {"host": 4}
@@ -331,3 +336,32 @@ def test_a_program_with_cudas_own_runtime_starts_and_tells_the_drivers_answer(pr
     assert said(project.path("app"))[0] in {"cudaSuccess 36", "cudaErrorNoDevice 0", "cudaErrorInsufficientDriver 0"}
     project.idle()
     assert project.build("--debug=explain").returncode == 0
+
+
+def test_editors_are_told_how_to_read_each_source(project: Project) -> None:
+    """As clangd does, the command is taken from the database, and the file is read once."""
+    make_runtime(project)
+    project.write("inc/size.h", "#define SIZE 3\n")
+    kernel = "#include <size.h>\n__global__ void k(int* p) { *p = SIZE + MORE; }\n"
+    project.write("m/module.cu", kernel)
+    project.write("program.cu", kernel + "int main() { k<<<1, SIZE>>>(nullptr); }\n")
+    head = HEAD.replace('"default", "gpu"', '"default", "compilation_db", "gpu"')
+    project.write(
+        "SConstruct",
+        head + 'env.Append(CPPPATH=["inc"], CPPDEFINES={"MORE": 2})\n'
+        'env.GpuProgram("net", env.GpuModule("net", ["m/module.cu"]))\n'
+        'env.Program("app", ["program.cu"])\nenv.SharedObject("program.cu")\nDefault(env.CompilationDatabase())\n',
+    )
+    project.build()
+    entries = json.loads(project.read("compile_commands.json"))
+    assert [(entry["file"], entry["output"]) for entry in entries] == [
+        ("m/module.cu", "net/net/module.cu.sm_90.ll"),
+        ("program.cu", "program.o"),
+        ("program.cu", "program.os"),
+    ]
+    for entry in entries:
+        words = shlex.split(entry["command"])
+        assert words[-3:] == ["-o", entry["output"], entry["file"]]
+        assert [word for word in words if word.startswith(("--offload-arch", "--cuda-path"))][1:] == ["--offload-arch=sm_90"]
+        read = subprocess.run([*words, "-fsyntax-only"], cwd=entry["directory"], capture_output=True, text=True, check=False)
+        assert (read.returncode, read.stderr) == (0, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -464,3 +465,18 @@ for each in SCons.Tool.createObjBuilders(env):
     tree.write("a.mine", "1")
     assert tree.made() == []
     assert tree.read("a.o") == "1"
+
+
+def test_commands_are_entered_into_scons_own_database(tree: Tree) -> None:
+    more = """
+env = Environment(tools=["gcc", "link"])
+_internals.enter_command(env, env.File("a.o"), env.File("a.mine"), lambda: 1 / 0)
+env.Tool("compilation_db")
+_internals.enter_command(env, env.File("b.o"), env.File("b.mine"), lambda: "compile b.mine")
+env.CompilationDatabase()
+"""
+    tree.write("SConstruct", JOBS + more)
+    assert tree.run().returncode == 0
+    assert json.loads(tree.read("compile_commands.json")) == [
+        {"command": "compile b.mine", "directory": str(tree.root), "file": "b.mine", "output": "b.o"}
+    ]

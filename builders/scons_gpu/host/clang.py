@@ -19,12 +19,12 @@ from scons_gpu.store.files import write_atomic
 from scons_gpu.toolchain.process import private_folder, run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Tool
 
-__all__ = ["HostOptions", "command", "compile_host"]
+__all__ = ["HostOptions", "command", "compile_host", "editor_command"]
 
 _QUIET = (
     "-Wno-unknown-cuda-version",
@@ -39,11 +39,9 @@ _QUIET = (
 class HostOptions:
     """What the user sets for the host's half."""
 
-    archs: tuple[Target, ...]
-    """What the device's half is for: headers ask (`__CUDA_ARCH_LIST__`)."""
     cpppath: tuple[str, ...] = ()  # include folders, relative to the top
     defines: tuple[str, ...] = ()  # "A" or "A=1"
-    clang_flags: tuple[str, ...] = ()  # GPU_CLANGFLAGS
+    clang_flags: tuple[str, ...] = ()  # what both halves have, GPU_CLANGFLAGS among it
     flags: tuple[str, ...] = ()  # CXXFLAGS, CCFLAGS and CPPFLAGS
     host_flags: tuple[str, ...] = ()  # GPU_HOSTFLAGS, after all others, so that they win
     shared: bool = False  # for a shared library
@@ -55,28 +53,42 @@ def command(  # noqa: PLR0913 - one keyword for each thing that decides
     """The command line, to be run in `top`. `fatbin` is empty for a source without device code."""
     words = (*options.clang_flags, *options.flags, *options.host_flags)
     return [
-        clang.path,
-        *("-x", "cuda", "--cuda-host-only", *_archs(options.archs), f"--cuda-path={headers}"),
-        *("-nocudalib", "-Xclang", f"-target-sdk-version={SDK}", *_QUIET),
-        *("-stdlib=libstdc++", "--no-default-config", "-fno-crash-diagnostics", "-fno-color-diagnostics"),
+        *_begin(clang, headers),
+        *("-fno-crash-diagnostics", "-fno-color-diagnostics"),
         # An identity of the file's path would be part of the object.
         *("-fuse-cuid=none", "-fdebug-compilation-dir=.", *prefix_maps(clang, source, headers=headers, top=top)),
         *(("-Xclang", "-fcuda-include-gpubinary", "-Xclang", fatbin) if fatbin else ()),
-        *options.clang_flags,
-        *options.flags,
-        *(f"-D{define}" for define in options.defines),
-        *(f"-I{from_top(folder, top)}" for folder in options.cpppath),
-        *options.host_flags,
+        *_own(options, top),
         *(("-fPIC",) if options.shared and not position_independent(words) else ()),
         # What it registers is read from the object.
         *("-fno-lto", "-c", "-MD", "-MT", "x", "-MF", depfile, "-o", output, from_top(source, top)),
     ]
 
 
-def _archs(archs: Sequence[Target]) -> list[str]:
-    """Clang has no names for families of GPUs."""
-    names = [f"sm_{target.number}" if target.suffix == "f" else target.cpu for target in archs]
-    return [f"--offload-arch={name}" for name in dict.fromkeys(names)]
+def editor_command(  # noqa: PLR0913 - one keyword for each thing that decides
+    clang: Tool, source: str, *, options: HostOptions, headers: str, target: Target, output: str, top: str
+) -> list[str]:
+    """A command for editors, which read a file once: as the host does, where kernels and what they call are read too."""
+    cpu = f"sm_{target.number}" if target.suffix == "f" else target.cpu
+    return [*_begin(clang, headers), f"--offload-arch={cpu}", *_own(options, top), "-c", "-o", output, from_top(source, top)]
+
+
+def _begin(clang: Tool, headers: str) -> list[str]:
+    return [
+        *(clang.path, "-x", "cuda", "--cuda-host-only", f"--cuda-path={headers}"),
+        *("-nocudalib", "-Xclang", f"-target-sdk-version={SDK}", *_QUIET, "-stdlib=libstdc++", "--no-default-config"),
+    ]
+
+
+def _own(options: HostOptions, top: str) -> list[str]:
+    """What the user gave, in the order in which the last one wins."""
+    return [
+        *options.clang_flags,
+        *options.flags,
+        *(f"-D{define}" for define in options.defines),
+        *(f"-I{from_top(folder, top)}" for folder in options.cpppath),
+        *options.host_flags,
+    ]
 
 
 def compile_host(  # noqa: PLR0913 - one keyword for each thing that decides

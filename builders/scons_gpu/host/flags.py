@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["position_independent", "reading"]
+    from scons_gpu.toolchain.arch import Target
+
+__all__ = ["arch_list", "position_independent", "reading"]
 
 _ALONE = ("-funsigned-char", "-fsigned-char", "-fshort-enums", "-fno-exceptions", "-fno-rtti", "-pthread", "-nostdinc", "-nostdinc++")
 _BEGIN = ("-std=", "--sysroot=", "--gcc-toolchain=", "--gcc-install-dir=")
@@ -30,6 +32,16 @@ def reading(flags: Sequence[str]) -> tuple[str, ...]:
         elif word in _ALONE or word.startswith((*_BEGIN, *_WITH_VALUE)):
             found.append(word)
     return tuple(found)
+
+
+def arch_list(archs: Sequence[Target]) -> tuple[str, str]:
+    """`__CUDA_ARCH_LIST__` as nvcc has it: all that the file is compiled for, in both halves and for each architecture.
+
+    Clang tells each compilation its own architecture. CUB and Thrust put the list into the names of their kernels, so the halves would
+    not know one another's.
+    """
+    numbers = sorted({target.number for target in archs})
+    return "-U__CUDA_ARCH_LIST__", f"-D__CUDA_ARCH_LIST__={','.join(f'{number}0' for number in numbers)}"
 
 
 def position_independent(flags: Sequence[str]) -> bool:

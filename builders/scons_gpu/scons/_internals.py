@@ -50,6 +50,8 @@ import contextlib
 import functools
 import heapq
 import itertools
+import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import SCons.Action
@@ -78,6 +80,7 @@ __all__ = [
     "Job",
     "UnitFile",
     "builder",
+    "enter_command",
     "failed",
     "install",
     "overrides",
@@ -550,6 +553,23 @@ def overrides(env: Any) -> dict[str, Any]:
     """What a builder's call says besides its target and sources, the inner call's last."""
     own = env.__dict__.get("overrides")
     return {} if own is None else {**overrides(env.__dict__["__subject"]), **own}
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """What the compilation database takes for an action: it asks for the command."""
+
+    command: str
+
+    def strfunction(self, *_: Any) -> str:
+        return self.command
+
+
+def enter_command(env: Any, target: Any, source: Any, command: Callable[[], str]) -> None:
+    """Enters how `source` is compiled into SCons' compilation database, where `env` has that tool."""
+    if "CompilationDatabase" in env["BUILDERS"]:
+        entries = vars(sys.modules["SCons.Tool.compilation_db"])["__COMPILATION_DB_ENTRIES"]
+        entries.append((target, source, env, _Entry(command())))
 
 
 def node_at(fs: Any, path: Any, kind: type) -> Any:

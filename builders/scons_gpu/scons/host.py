@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from scons_gpu.errors import UsageError
 from scons_gpu.host.clang import HostOptions
-from scons_gpu.host.flags import reading
+from scons_gpu.host.flags import arch_list, reading
 from scons_gpu.scons import _internals, settings
 from scons_gpu.scons.images import read_plan, without_units
 from scons_gpu.scons.later import later
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
     from scons_gpu.host import check, registered
     from scons_gpu.host import clang as host
-    from scons_gpu.scons import host_nvcc
+    from scons_gpu.scons import editor, host_nvcc
     from scons_gpu.scons.modules import Module
     from scons_gpu.scons.packing import ModuleNode
     from scons_gpu.scons.session import Session, Workspace
     from scons_gpu.source import clang as compiler
 else:
-    host_nvcc = later("scons_gpu.scons.host_nvcc")
+    editor, host_nvcc = later("scons_gpu.scons.editor"), later("scons_gpu.scons.host_nvcc")
     check, host, registered = later("scons_gpu.host.check"), later("scons_gpu.host.clang"), later("scons_gpu.host.registered")
 
 __all__ = ["HostJob", "declare_object"]
@@ -106,10 +106,13 @@ def declare_object(env: Any, session: Session, target: Any, source: Any, *, shar
     device, chain = _device(env, session, workspace, module, base=path.with_name(f"{path.name}.gpu"))
     front = module.sources[0]
     options = HostOptions(
-        archs=module.settings.archs,
         cpppath=front.options.cpppath,
         defines=front.options.defines,
-        clang_flags=(*front.options.from_nvcc, *settings.front_end(env, session.arguments, own).flags),
+        clang_flags=(
+            *arch_list(module.settings.archs),
+            *front.options.from_nvcc,
+            *settings.front_end(env, session.arguments, own).flags,
+        ),
         flags=flags,
         host_flags=host_flags,
         shared=shared or env.get("STATIC_AND_SHARED_OBJECTS_ARE_THE_SAME") in {1, "1"},
@@ -119,7 +122,7 @@ def declare_object(env: Any, session: Session, target: Any, source: Any, *, shar
         clang=f"{clang.version} {clang.identity}",
         tool=identity(),
         headers=chain.tools.headers_identity,
-        **{name: [arch.name for arch in value] if name == "archs" else value for name, value in vars(options).items()},
+        **vars(options),
     )
     job = HostJob(
         **chain.common(None, front.name, path),
@@ -131,10 +134,12 @@ def declare_object(env: Any, session: Session, target: Any, source: Any, *, shar
         options=options,
         device=device,
     )
-    _attach(target, job, device)
+    if _attach(target, job, device):
+        editor.enter(chain, front, target=target, options=options)
 
 
-def _attach(target: Any, job: Compiling, device: ModuleNode | None) -> None:
+def _attach(target: Any, job: Compiling, device: ModuleNode | None) -> bool:
+    """Whether the node has its job from now on, and had none before."""
     known = getattr(target.attributes, "gpu", None)
     if known is not None and (known.signature, getattr(known, "device", None)) != (job.signature, device):
         msg = f"{target} is declared twice, with different options"
@@ -142,13 +147,16 @@ def _attach(target: Any, job: Compiling, device: ModuleNode | None) -> None:
     if known is None:
         target.attributes.gpu = job
         target.add_dependency([device.node] if device else [])
+    return known is None
 
 
 def _module(env: Any, session: Session, source: Any, own: Mapping[str, Any], *, reading: Sequence[str]) -> Module:
     """The source as a module of its own, called like it. Flags of the project's that decide how a source is read are for both halves."""
     module = declare_module(env, session, Path(source.get_path()).name, [source], **own)
     [front] = module.sources
-    front = dataclasses.replace(front, options=dataclasses.replace(front.options, flags=(*reading, *front.options.flags)))
+    front = dataclasses.replace(
+        front, options=dataclasses.replace(front.options, flags=(*arch_list(module.settings.archs), *reading, *front.options.flags))
+    )
     # A program has its kernels in fatbins.
     link = "image" if module.settings.link == "bundle" else module.settings.link
     return dataclasses.replace(module, sources=(front,), settings=dataclasses.replace(module.settings, link=link))

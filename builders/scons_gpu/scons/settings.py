@@ -265,13 +265,16 @@ def host_flags(
 
 
 def remarks(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> list[str]:
-    """A sentence for each of nvcc's flags that a variable goes before, and for each that is lost."""
+    """What is to be told of GPU_NVCCFLAGS."""
     return _getter(env, arguments, overrides).remarks()
 
 
 def nvcc_host(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The flags that nvcc is given as they are where it makes the objects of programs; None where clang does."""
+    """The flags that nvcc is given as they are where it makes the objects of programs; None where clang does. Raises UsageError."""
     get = _getter(env, arguments, overrides)
+    if (asked := get.nvcc.last("GPU_RDC")) and asked.value:
+        msg = f"{asked.flag} of GPU_NVCCFLAGS: device code that calls across the .cu of a program is not linked yet"
+        raise UsageError(msg, hint="put what is called into a header, or the sources into one GpuModule, which is one link")
     return get.nvcc.passed("object") if _choice("GPU_HOST", get) == "nvcc" else None
 
 
