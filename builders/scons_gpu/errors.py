@@ -73,9 +73,11 @@ class GpuError(Exception):
         return self
 
     def _where(self) -> str:
-        # A source below the top says where it is; one beside the SConstruct is told by its module.
-        far = "/" in self.source and bool(self.module)
-        place = self.source if far else "/".join(part for part in (self.module, self.source) if part)
+        # A source below the top says where it is; one beside the SConstruct is told by its module. One that is a module of its own bears
+        # its name already.
+        own = bool(self.source) and self.source.rpartition("/")[2] == self.module
+        far = "/" in self.source and bool(self.module) and not own
+        place = self.source if far or own else "/".join(part for part in (self.module, self.source) if part)
         if self.kernel:
             subject = f"kernel {self.kernel} of {place}" if place else f"kernel {self.kernel}"
         elif self.source:

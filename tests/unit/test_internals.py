@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import textwrap
 from typing import TYPE_CHECKING
@@ -406,3 +407,73 @@ def test_t11_a_hook_of_compiled_files_that_raises_does_not_hang_the_build(tree: 
 def test_loading_twice_is_harmless(tree: Tree) -> None:
     planned(tree, "a", "_internals.install(); _internals.install()\n")
     assert tree.made() == ["plan", "a.o", "image"]
+
+
+TAKES = """
+env = Environment(tools=["gcc", "g++", "ar", "link"], NAME="outer")
+def declare(env, target, source, shared):
+    made = _internals.overrides(env)
+    job = Job(str(target), signature=f"{shared} {made.get('NAME')}", make=lambda: f"{type(target).__name__} {shared} {made.get('NAME')}")
+    if not hasattr(target.attributes, "gpu"): target.attributes.gpu = job
+_internals.takes(env, ".mine", declare)
+_internals.takes(env, ".mine", declare)
+"""
+
+
+def test_object_builders_take_sources_of_another_suffix(tree: Tree) -> None:
+    more = 'objects = [env.Object("a.mine"), env.SharedObject("a.mine", NAME="inner"), env.StaticLibrary("b", ["b.mine"])]\n'
+    tree.write("SConstruct", JOBS + TAKES + more)
+    tree.write("a.mine", "1")
+    tree.write("b.mine", "1")
+    assert sorted(tree.made()) == ["a.o", "a.os", "b.o"]
+    assert [tree.read(name) for name in ("a.o", "a.os")] == ["Compiled False None", "Compiled True inner"]
+    assert (tree.root / "libb.a").exists()
+    assert tree.made() == []
+    tree.write("b.mine", "2")
+    assert tree.made() == ["b.o"]
+
+
+def test_a_shared_library_takes_shared_objects_alone(tree: Tree) -> None:
+    tree.write("SConstruct", JOBS + TAKES + 'env.SharedLibrary("a", env.Object("a.mine"))\n')
+    tree.write("a.mine", "1")
+    done = tree.run()
+    assert done.returncode == 2
+    assert "is static and is not compatible with shared target" in done.stderr
+
+
+def test_overrides_of_inner_calls_win(tree: Tree) -> None:
+    tree.write(
+        "SConstruct",
+        JOBS + 'made = env.Override({"A": 1, "B": 1}).Override({"B": 2})\nassert _internals.overrides(made) == {"A": 1, "B": 2}\n'
+        "assert _internals.overrides(env) == {}\n",
+    )
+    assert tree.run("-q").returncode == 0
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_action_of_the_users_for_the_suffix_stays(tree: Tree, first: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    theirs = """
+import SCons.Tool
+for each in SCons.Tool.createObjBuilders(env):
+    each.add_action(".mine", "cp $SOURCE $TARGET")
+"""
+    head = TAKES.replace("_internals.takes", theirs + "_internals.takes", 1) if first else TAKES + theirs
+    tree.write("SConstruct", JOBS + head + 'env.Object("a.mine")\n')
+    tree.write("a.mine", "1")
+    assert tree.made() == []
+    assert tree.read("a.o") == "1"
+
+
+def test_commands_are_entered_into_scons_own_database(tree: Tree) -> None:
+    more = """
+env = Environment(tools=["gcc", "link"])
+_internals.enter_command(env, env.File("a.o"), env.File("a.mine"), lambda: 1 / 0)
+env.Tool("compilation_db")
+_internals.enter_command(env, env.File("b.o"), env.File("b.mine"), lambda: "compile b.mine")
+env.CompilationDatabase()
+"""
+    tree.write("SConstruct", JOBS + more)
+    assert tree.run().returncode == 0
+    assert json.loads(tree.read("compile_commands.json")) == [
+        {"command": "compile b.mine", "directory": str(tree.root), "file": "b.mine", "output": "b.o"}
+    ]

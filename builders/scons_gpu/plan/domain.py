@@ -31,6 +31,10 @@ HOST_FUNCTIONS = {
     **dict.fromkeys(("_Znwm", "_Znam", "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm"), "#include <new>: there clang defines it for the device"),
 }
 _TWO_MODULES = "or put the sources into two modules"
+_NOBODY = (
+    "define it in this source or in another of its module, or remove what uses it; "
+    "each .cu of a program is a module, and GPU_RDC, which is to join them, is not there yet"
+)
 _ONE_HEADER = "let both include the header that declares it"
 _SPACES = {None: "", 0: "memory", 1: "__device__ memory", 4: "__constant__ memory"}
 
@@ -263,7 +267,7 @@ class Domain:
     def _nobody(self, ask: _Ask) -> GpuError:
         here = self._source(ask.place)
         if (place := self._inline.get(ask.symbol)) is None:
-            hint = HOST_FUNCTIONS.get(ask.symbol, "define it in this source, or remove what uses it")
+            hint = HOST_FUNCTIONS.get(ask.symbol, _NOBODY)
             return MissingSymbolError(f"{self._uses(ask)}, which nobody defines", hint=hint)
         there = self._source(place)
         if self.indexes[place].language == "ptx":

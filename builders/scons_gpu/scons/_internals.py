@@ -34,6 +34,10 @@ over all programs of the build.
 **Units cost little.** `UnitFile` and `UnitExecutor` answer what the taskmaster asks of a node, and leave out what SCons does for its
 records, which a unit has none of.
 
+**Sources of ordinary builders.** SCons' object builders hold an action and an emitter for each suffix, in dictionaries that tools fill.
+Ours are entered there (`takes()`); the emitter, which runs when a builder is called, gives the target's node its class and its job. Who
+entered an action of his own keeps it, and our emitter then does nothing. A call's overrides are found where SCons keeps them.
+
 **An exception in any of these hooks kills a thread of SCons, and the build hangs for good.** Each hook catches everything: a job's own
 error is kept and raised when the job runs; a mistake of ours falls back to what SCons would have done.
 
@@ -46,6 +50,8 @@ import contextlib
 import functools
 import heapq
 import itertools
+import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import SCons.Action
@@ -59,6 +65,7 @@ import SCons.Node.FS
 import SCons.Scanner.C
 import SCons.Script.Main
 import SCons.Taskmaster
+import SCons.Tool
 import SCons.Util
 
 if TYPE_CHECKING:
@@ -73,8 +80,11 @@ __all__ = [
     "Job",
     "UnitFile",
     "builder",
+    "enter_command",
     "failed",
     "install",
+    "overrides",
+    "takes",
     "unit",
 ]
 
@@ -513,6 +523,53 @@ def _run(target: Any, source: Any, env: Any) -> None:  # noqa: ARG001 - SCons' s
 
 
 _ACTION = StepAction()
+
+
+def takes(env: Any, suffix: str, declare: Callable[[Any, Any, Any, bool], Any]) -> None:
+    """Makes `Object` and `SharedObject` of `env`, and so all that links objects, take sources of `suffix`.
+
+    `declare` gets the environment of each call with its overrides, target, source, and whether the object is for a shared library; the
+    target's job is there when it returns. A suffix that the user's own tools gave an action, before or after, is left to them.
+    """
+    for made, shared in zip(SCons.Tool.createObjBuilders(env), (False, True), strict=True):
+        if suffix not in made.cmdgen:
+            made.add_action(suffix, _ACTION)
+            made.add_emitter(suffix, _emitter(made, suffix, declare, shared=shared))
+
+
+def _emitter(made: Any, suffix: str, declare: Callable[[Any, Any, Any, bool], Any], *, shared: bool) -> Callable[..., Any]:
+    marked = SCons.Defaults.SharedObjectEmitter if shared else SCons.Defaults.StaticObjectEmitter
+
+    def emit(target: Any, source: Any, env: Any) -> Any:
+        if made.cmdgen[suffix] is _ACTION:
+            declare(env, node_at(env.fs, target[0].get_abspath(), Compiled), source[0], shared)
+            target[0].nocache = 1
+        return marked(target, source, env)
+
+    return emit
+
+
+def overrides(env: Any) -> dict[str, Any]:
+    """What a builder's call says besides its target and sources, the inner call's last."""
+    own = env.__dict__.get("overrides")
+    return {} if own is None else {**overrides(env.__dict__["__subject"]), **own}
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """What the compilation database takes for an action: it asks for the command."""
+
+    command: str
+
+    def strfunction(self, *_: Any) -> str:
+        return self.command
+
+
+def enter_command(env: Any, target: Any, source: Any, command: Callable[[], str]) -> None:
+    """Enters how `source` is compiled into SCons' compilation database, where `env` has that tool."""
+    if "CompilationDatabase" in env["BUILDERS"]:
+        entries = vars(sys.modules["SCons.Tool.compilation_db"])["__COMPILATION_DB_ENTRIES"]
+        entries.append((target, source, env, _Entry(command())))
 
 
 def node_at(fs: Any, path: Any, kind: type) -> Any:

@@ -19,10 +19,13 @@ def add_to(env: Any) -> None:
     """Adds methods and defaults. The command line's GPU_ variables are checked here, before anything is declared."""
     from SCons.Script import ARGUMENTS  # noqa: PLC0415 - filled when SConstructs are read
 
+    from scons_gpu.scons import objects  # noqa: PLC0415 - it imports SCons
+
     _said(settings.check_names)(ARGUMENTS)
     settings.set_defaults(env)
     for method in (GpuSource, GpuModule, GpuProgram, Ptx, Cubin, Fatbin, DeviceLink):
         env.AddMethod(_said(method))
+    objects.add_builders(env, _said(_declare_object))
 
 
 def _said(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,6 +93,12 @@ def DeviceLink(env: Any, target: Any, objects: Sequence[Any], **kw: Any) -> Any:
     from scons_gpu.scons.builders import declare_device_link  # noqa: PLC0415 - a build without modules pays nothing
 
     return _nodes(declare_device_link(env, _session(), target, objects, **kw))
+
+
+def _declare_object(env: Any, target: Any, source: Any, shared: bool) -> None:  # noqa: FBT001 - `_internals.takes` calls it
+    from scons_gpu.scons.host import declare_object  # noqa: PLC0415 - a build without modules pays nothing
+
+    declare_object(env, _session(), target, source, shared=shared)
 
 
 def _nodes(nodes: list[Any]) -> Any:

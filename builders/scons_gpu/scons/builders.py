@@ -179,4 +179,6 @@ def declare_device_link(env: Any, session: Session, target: Any, objects: Any, *
 def _place(env: Any, session: Session, target: Any, overrides: dict[str, Any]) -> tuple[Path, Settings, Any]:
     path = Path(env.File(target).get_abspath())
     found = settings.read(env, session.arguments, overrides, supported=session.supported)
+    for sentence in settings.remarks(env, session.arguments, overrides):
+        session.warn(sentence)
     return path, found, session.workspace(found.store, fallback=path.parent / ".gpu-store")

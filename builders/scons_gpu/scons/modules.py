@@ -83,6 +83,13 @@ def declare_source(env: Any, path: Any, **overrides: Any) -> GpuSource:
         if name not in settings.PER_SOURCE:
             msg = f"GpuSource({path}) at {_place(env)}: {name} cannot be set for one source"
             raise UsageError(msg, hint=f"a source takes {', '.join(settings.PER_SOURCE)}; set others for its module")
+    for flag in settings.nvcc(env, overrides.get("GPU_NVCCFLAGS")).settings:
+        if flag.name in settings.VARIABLES and flag.name not in (
+            *settings.PER_SOURCE,
+            "GPU_HOSTFLAGS",
+        ):  # no harm where there is no host's code
+            msg = f"GpuSource({path}) at {_place(env)}: {flag.flag} of GPU_NVCCFLAGS is {flag.name}, which cannot be set for one source"
+            raise UsageError(msg, hint="set it for its module")
     return GpuSource(env.File(path), tuple(sorted(overrides.items(), key=lambda item: item[0])))
 
 
@@ -108,9 +115,9 @@ def declare_module(  # noqa: PLR0913 - what a module is
         if not isinstance(item, (str, Module)):
             msg = f"module {name} at {place}: {_shortly(item)} is no module"
             raise UsageError(msg, hint="a submodule is what env.GpuModule gives, or its name")
-    for sentence in settings.misspelt(env):
-        session.warn(sentence)
     found = _sources(env, session.arguments, name, sources, overrides)
+    for sentence in (*settings.misspelt(env), *_remarks(env, session.arguments, found, overrides)):
+        session.warn(sentence)
     own = settings.read(env, session.arguments, overrides, supported=session.supported)
     return Module(
         name=name,
@@ -125,6 +132,12 @@ def declare_module(  # noqa: PLR0913 - what a module is
     )
 
 
+def _remarks(env: Any, arguments: Mapping[str, Any], sources: Sequence[Source], overrides: Mapping[str, Any]) -> list[str]:
+    """What is to be told of nvcc's flags: the module's, and those of sources that have some of their own."""
+    own = [dict(source.overrides) for source in sources if any(name == "GPU_NVCCFLAGS" for name, _ in source.overrides)]
+    return [sentence for each in ({}, *own) for sentence in settings.remarks(env, arguments, {**overrides, **each})]
+
+
 def _candidates(  # noqa: PLR0913 - what a module is
     env: Any, session: Session, given: Any, *, module: str, sources: Sequence[Source], own: Settings, overrides: Mapping[str, Any]
 ) -> tuple[Candidates, ...]:
@@ -134,7 +147,7 @@ def _candidates(  # noqa: PLR0913 - what a module is
         return settings.read(env, session.arguments, {**overrides, **changed}, supported=session.supported)
 
     def refront(source: Source, changed: Mapping[str, Any]) -> ClangOptions:
-        return settings.front_end(env, session.arguments, {**overrides, **dict(source.overrides), **changed})
+        return settings.front_end(env, session.arguments, overrides, {**dict(source.overrides), **changed})
 
     return candidates.read(given, module=module, sources=sources, own=own, resettle=resettle, refront=refront)
 
@@ -162,9 +175,9 @@ def _sources(env: Any, arguments: Mapping[str, Any], module: str, items: Any, ov
         if Path(base).suffix not in SUFFIXES:
             msg = f"{name} of module {module} is no source that can be read"
             raise UsageError(msg, hint=f"sources end in {', '.join(SUFFIXES)}")
-        options = settings.front_end(env, arguments, {**overrides, **dict(source.overrides)})
+        options = settings.front_end(env, arguments, overrides, dict(source.overrides))
         # Of what the options came to: an override may be a node or a dictionary, whose own text differs from run to run.
-        own = [(variable, getattr(options, settings.PER_SOURCE[variable])) for variable, _ in source.overrides]
+        own = [(variable, _own(options, variable)) for variable, _ in source.overrides]
         read = Source(
             node=node,
             name=name,
@@ -179,6 +192,11 @@ def _sources(env: Any, arguments: Mapping[str, Any], module: str, items: Any, ov
         stems.add((read.stem, read.variant))
         sources.append(read)
     return tuple(sources)
+
+
+def _own(options: ClangOptions, variable: str) -> Any:
+    """What a variable of one source came to; GPU_NVCCFLAGS may come to anything."""
+    return options if variable == "GPU_NVCCFLAGS" else getattr(options, settings.PER_SOURCE[variable])
 
 
 def name_below_top(node: Any, env: Any) -> str:

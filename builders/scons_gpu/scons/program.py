@@ -31,23 +31,21 @@ if TYPE_CHECKING:
 
     from scons_gpu.assemble.choose import Choice
     from scons_gpu.assemble.making import Making
-    from scons_gpu.scons import choice, dump, unit_files
+    from scons_gpu.scons import choice, dump, editor, unit_files
     from scons_gpu.scons.modules import Module, Source
     from scons_gpu.scons.session import Session, Workspace
     from scons_gpu.scons.settings import Settings
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Tool, Toolchain
 else:
-    choice, dump = later("scons_gpu.scons.choice"), later("scons_gpu.scons.dump")
-    unit_files = later("scons_gpu.scons.unit_files")
+    choice, dump, editor, unit_files = (later(f"scons_gpu.scons.{name}") for name in ("choice", "dump", "editor", "unit_files"))
 
 __all__ = ["Chain", "declare_program", "pack_signature"]
 
 _KINDS = {"image": "rel", "bundle": "whole", "whole": "ptx"}
 """Link mode → what a link takes of each unit."""
 
-_artefact = _internals.builder(_internals.Artefact)
-_compiled = _internals.builder(_internals.Compiled)
+_artefact, _compiled = _internals.builder(_internals.Artefact), _internals.builder(_internals.Compiled)
 _image = _internals.builder(_internals.Image)
 
 
@@ -434,6 +432,8 @@ def _module(env: Any, session: Session, workspace: Workspace, module: Module, ba
         tools=tools,
         place=session.place(str(base), module.name),
     )
+    if "CompilationDatabase" in env["BUILDERS"]:
+        editor.enter_module(chain)
     return chain.bundle() if module.settings.link == "bundle" else chain.fatbin()
 
 

@@ -11,15 +11,36 @@ from typing import TYPE_CHECKING, Any
 from scons_gpu.assemble.choose import ALONE, COMPILERS, LINKERS, known
 from scons_gpu.assemble.provider import AssembleOptions
 from scons_gpu.errors import UsageError
+from scons_gpu.scons.later import later
+from scons_gpu.scons.layers import NVCC, Layers, without, words
 from scons_gpu.source.options import ClangOptions
+from scons_gpu.source.translation import Translation
 from scons_gpu.toolchain import arch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-__all__ = ["ASSEMBLING", "PER_SOURCE", "VARIABLES", "Settings", "check_names", "front_end", "misspelt", "read", "set_defaults"]
+    from scons_gpu.source import nvcc_flags
+else:
+    nvcc_flags = later("scons_gpu.source.nvcc_flags")
 
-STEPS = ("source", "split", "plan", "lower", "assemble", "defer", "verify", "choose", "link", "pack", "manifest", "dump")
+__all__ = [
+    "ASSEMBLING",
+    "PER_SOURCE",
+    "VARIABLES",
+    "Settings",
+    "check_names",
+    "front_end",
+    "host_flags",
+    "misspelt",
+    "nvcc",
+    "nvcc_host",
+    "read",
+    "remarks",
+    "set_defaults",
+]
+
+STEPS = ("source", "split", "plan", "lower", "assemble", "defer", "verify", "choose", "link", "pack", "manifest", "dump", "host")
 
 VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_ARCHS": ((), "architectures, as sm_90, 90a, compute_90 or 8.6+PTX; there is no default"),
@@ -34,7 +55,9 @@ VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_FRONTEND": ("auto", "what compiles .cu: auto, clang, nvcc or nvrtc"),
     "GPU_CLANG": ("", "path of clang"),
     "GPU_CLANGFLAGS": ((), "further flags for clang"),
-    "GPU_NVCCFLAGS": ((), "further flags for nvcc and NVRTC"),
+    "GPU_HOST": ("clang", "what compiles the host's half of a .cu in a program: clang, or nvcc, which compiles both halves in one piece"),
+    "GPU_HOSTFLAGS": ((), "further flags for the host's half of a .cu in a program"),
+    "GPU_NVCCFLAGS": ((), "flags in nvcc's spelling, whatever compiles: docs/from-nvcc.md"),
     "GPU_CUDA_PATH": ("", "folder of the CUDA toolkit whose ptxas and nvlink are used"),
     "GPU_CUDA_HEADERS": ("", "folder of the CUDA headers that clang reads, 12.9 or older"),
     "GPU_PTXASFLAGS": ((), "further flags for the assembler"),
@@ -55,6 +78,8 @@ VARIABLES: dict[str, tuple[Any, str]] = {
 }
 """Name → (default, meaning)."""
 
+_DEFAULTS = {name: default for name, (default, _) in VARIABLES.items()}
+
 PER_SOURCE = {
     "CPPDEFINES": "defines",
     "CPPPATH": "cpppath",
@@ -69,6 +94,7 @@ CHOICES = {
     "GPU_LOWER": ("auto", "llvm", "nvvm"),
     "GPU_DEFER": ("auto", "always"),
     "GPU_FRONTEND": ("auto", "clang", "nvcc", "nvrtc"),
+    "GPU_HOST": ("clang", "nvcc"),
 }
 
 
@@ -106,6 +132,7 @@ class Settings:
     cuda_headers: str
     store: tuple[Path, ...]
     frontend: str = "auto"
+    host: str = "clang"
     tuning: tuple[Any, ...] = ()
     """Files that decide between candidates, as nodes."""
     candidate_seconds: float | None = None
@@ -180,6 +207,7 @@ def read(
         link=chosen["GPU_LINK"],
         lower=chosen["GPU_LOWER"],
         frontend=chosen["GPU_FRONTEND"],
+        host=chosen["GPU_HOST"],
         provider=_provider(get),
         defer=chosen["GPU_DEFER"],
         ftz=_flag("GPU_FTZ", get) or _flag("GPU_FAST_MATH", get),
@@ -208,30 +236,57 @@ def read(
     return replace(found, archs=_archs(get("GPU_ARCHS"), lambda: supported(found)))
 
 
-def front_end(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> ClangOptions:
-    """What the front end is told for one source."""
-    get = _getter(env, arguments, overrides)
+def front_end(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> ClangOptions:
+    """What the front end is told for one source; `own` is what was set for it alone."""
+    module = _getter(env, arguments, overrides)
+    get = _getter(env, arguments, {**overrides, **own}) if own else module
+    flags = _words(env, get("GPU_CLANGFLAGS"))
+    defines = _defines(env, get("CPPDEFINES"))
+    std = any(flag.startswith("-std=") for flag in flags)  # one dialect: nvcc would take the last, whoever said it
     return ClangOptions(
-        cpppath=_cpppath(env, get("CPPPATH")),
-        defines=_defines(env, get("CPPDEFINES")),
-        flags=_words(env, get("GPU_CLANGFLAGS")),
-        nvcc_flags=_words(env, get("GPU_NVCCFLAGS")),
+        cpppath=_cpppath(env, [get("CPPPATH") or (), *get.nvcc.all("CPPPATH")]),
+        defines=(*without(defines, get.nvcc.all("CPPDEFINES")), *defines),
+        flags=flags,
+        from_nvcc=tuple(flag for flag in get.nvcc.all("GPU_CLANGFLAGS") if not (std and flag.startswith("-std="))),
+        nvcc_flags=tuple(flag for flag in get.nvcc.passed("nvcc", "nvrtc") if not (std and flag.startswith("--std="))),
         fast_math=_flag("GPU_FAST_MATH", get),
         ftz=_flag("GPU_FTZ", get),
-        lineinfo=_flag("GPU_LINEINFO", get),
-        debug=_flag("GPU_DEBUG", get),
+        lineinfo=_flag("GPU_LINEINFO", module),
+        debug=_flag("GPU_DEBUG", module),
     )
 
 
-def _getter(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> Any:
-    def get(name: str) -> Any:
-        if name in overrides:
-            return overrides[name]
-        if name in arguments and name in VARIABLES:
-            return arguments[name]
-        return env.get(name, VARIABLES.get(name, ("", ""))[0])
+def host_flags(
+    env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any], *, shared: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The project's flags for C++, as SCons' own builders would give them, and GPU_HOSTFLAGS."""
+    variables = "$SHCXXFLAGS $SHCCFLAGS $CPPFLAGS" if shared else "$CXXFLAGS $CCFLAGS $CPPFLAGS"
+    return _words(env, variables), _words(env, _getter(env, arguments, overrides)("GPU_HOSTFLAGS"))
 
-    return get
+
+def remarks(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> list[str]:
+    """What is to be told of GPU_NVCCFLAGS."""
+    return _getter(env, arguments, overrides).remarks()
+
+
+def nvcc_host(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The flags that nvcc is given as they are where it makes the objects of programs; None where clang does. Raises UsageError."""
+    get = _getter(env, arguments, overrides)
+    if (asked := get.nvcc.last("GPU_RDC")) and asked.value:
+        msg = f"{asked.flag} of GPU_NVCCFLAGS: device code that calls across the .cu of a program is not linked yet"
+        raise UsageError(msg, hint="put what is called into a header, or the sources into one GpuModule, which is one link")
+    return get.nvcc.passed("object") if _choice("GPU_HOST", get) == "nvcc" else None
+
+
+def _getter(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> Layers:
+    places = (overrides, {name: value for name, value in arguments.items() if name in VARIABLES}, env)
+    level = next((level for level, place in enumerate(places) if NVCC in place), len(places) - 1)
+    return Layers(env, places, _DEFAULTS, nvcc(env, places[level].get(NVCC)), level)
+
+
+def nvcc(env: Any, value: Any) -> Translation:
+    """What GPU_NVCCFLAGS comes to: a line of a Makefile, or a list of such and of nodes."""
+    return nvcc_flags.translate(_expanded(env, words(env, value))) if value else Translation()
 
 
 def _archs(value: Any, supported: Callable[[], Collection[int]]) -> tuple[arch.Target, ...]:
@@ -318,6 +373,11 @@ def _provider(get: Any) -> str:
 def _words(env: Any, value: Any) -> tuple[str, ...]:
     """Flags, from a string as the shell would split it or a list. Files of flags are read here: an edit of one edits the flags."""
     words = [str(word) for word in env.subst_list(env.Split(value) if isinstance(value, str) else env.Flatten([value or ()]))[0]]
+    return _expanded(env, words)
+
+
+def _expanded(env: Any, words: list[str]) -> tuple[str, ...]:
+    """Flags with those of the files that they name."""
     flags: list[str] = []
     while words:
         word = words.pop(0)

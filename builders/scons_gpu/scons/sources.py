@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,19 +29,25 @@ else:
     compiler, indexes, plans = later("scons_gpu.source.clang"), later("scons_gpu.split.index"), later("scons_gpu.plan")
     nvcc, ptx = later("scons_gpu.source.nvcc"), later("scons_gpu.source.ptx")
 
-__all__ = ["CudaJob", "IrJob", "NvccJob", "NvrtcJob", "PtxSourceJob", "SplitJob"]
+__all__ = ["Compiling", "CudaJob", "IrJob", "NvccJob", "NvrtcJob", "PtxSourceJob", "SplitJob"]
 
 
 @dataclass(kw_only=True)
-class FromSource(Step):
+class OfSource(Step):
     """A step that knows its source."""
 
     source: Source
-    targeted: Target
 
     def explain(self, error: GpuError) -> GpuError:
         """Names the source too."""
         return error.at(module=self.owners[0], source=self.source.name, arch=self.arch)
+
+
+@dataclass(kw_only=True)
+class FromSource(OfSource):
+    """A step of one source for one architecture."""
+
+    targeted: Target
 
 
 @dataclass(kw_only=True)
@@ -85,47 +92,49 @@ class PtxSourceJob(IrJob):
 
 
 @dataclass(kw_only=True)
-class CudaJob(FromSource):
-    """`.cu` becomes IR through clang."""
+class Compiling(OfSource):
+    """A compiler reads a `.cu`, and tells what else it read."""
 
-    stage: ClassVar[str] = "source"
     tool: Tool
-    options: ClangOptions
     headers: str
     top: str
-    may_fail: bool = False
-    """Whether it is for candidates alone: what clang says against it is their result."""
 
     @property
     def depfile(self) -> Path:
-        """What clang read, a path a line, and behind a question mark what it was asked to look for."""
+        """What it read, a path a line, and behind a question mark what it was asked to look for."""
         return self.target.with_name(self.target.name + ".d")
 
-    def command(self) -> list[str]:
-        """By hand."""
-        parts = [f"-I{path}" for path in self.options.cpppath] + [f"-D{define}" for define in self.options.defines]
-        parts += [f"--flag={flag}" for flag in self.options.flags] + switches(self.options) + self.more()
-        return self.gpu("source", str(self.source.node.rfile().get_path()), "--arch", self.arch, *parts)
+    @property
+    @abstractmethod
+    def cpppath(self) -> Sequence[str]:
+        """Where it looks for headers, before what its flags say."""
+
+    @abstractmethod
+    def flags(self) -> Sequence[str]:
+        """The user's flags for the compiler."""
+
+    @abstractmethod
+    def compile(self, path: str) -> compiler.Compiled:
+        """One source, by its path below the top."""
 
     def sidecars(self) -> Sequence[Path]:
         """The list of what was read."""
         return (self.depfile,)
 
     def dependencies(self) -> Sequence[str]:
-        """What clang read the last time, and what has come since that would be found before it."""
+        """What the compiler read the last time, and what has come since that would be found before it."""
         try:
             lines = [line for line in self.depfile.read_text(encoding="utf-8").splitlines() if line]
         except OSError:
             return ()
         read = [line for line in lines if line[0] != "?"]
         asked = [line[1:] for line in lines if line[0] == "?"]
-        search = folders(self.options.cpppath, self.flags())
+        search = folders(self.cpppath, self.flags())
         named = [path for path in named_files(self.flags()) if path not in read]
         return [*read, *named, *shadows(str(self.source.node.rfile().get_path()), read, asked, search=search)]
 
     def work(self, node: Any) -> Outcome:
-        """Clang runs as a process of its own. What splits its IR loads LLVM meanwhile."""
-        self.workspace.session.pool.prepare()
+        """Compiles, and keeps the list."""
         compiled = self.compile(str(node.sources[0].rfile().get_path()))
         own = {str(node.sources[0].rfile().get_path()), str(node.sources[0].rfile().get_abspath())}
         read = [path for path in compiled.dependencies if path not in own]
@@ -134,13 +143,39 @@ class CudaJob(FromSource):
         result = "refused" if compiled.failed else "built"
         return Outcome(output=compiled.output, cpu=compiled.cpu, peak_kib=compiled.peak_kib, result=result)
 
+
+@dataclass(kw_only=True)
+class CudaJob(Compiling, FromSource):
+    """`.cu` becomes IR through clang."""
+
+    stage: ClassVar[str] = "source"
+    options: ClangOptions
+    may_fail: bool = False
+    """Whether it is for candidates alone: what clang says against it is their result."""
+
+    @property
+    def cpppath(self) -> Sequence[str]:
+        """The source's own."""
+        return self.options.cpppath
+
+    def command(self) -> list[str]:
+        """By hand."""
+        parts = [f"-I{path}" for path in self.options.cpppath] + [f"-D{define}" for define in self.options.defines]
+        parts += self.more() + [f"--flag={flag}" for flag in self.options.flags] + switches(self.options)
+        return self.gpu("source", str(self.source.node.rfile().get_path()), "--arch", self.arch, *parts)
+
+    def work(self, node: Any) -> Outcome:
+        """Clang runs as a process of its own. What splits its IR loads LLVM meanwhile."""
+        self.workspace.session.pool.prepare()
+        return super().work(node)
+
     def more(self) -> list[str]:
-        """Further words of the command by hand."""
-        return []
+        """Further words of the command by hand, before the user's own."""
+        return [f"--flag={flag}" for flag in self.options.from_nvcc]
 
     def flags(self) -> Sequence[str]:
-        """The user's flags for the compiler."""
-        return self.options.flags
+        """The user's flags for clang."""
+        return (*self.options.from_nvcc, *self.options.flags)
 
     def compile(self, path: str) -> compiler.Compiled:
         """One source, by its path below the top."""

@@ -23,7 +23,7 @@ from scons_gpu.store.files import write_atomic
 from scons_gpu.toolchain.process import private_folder, run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from scons_gpu.errors import GpuError
     from scons_gpu.source.options import ClangOptions
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.process import Finished
     from scons_gpu.toolchain.tools import Tool
 
-__all__ = ["Compiled", "command", "compile_cuda"]
+__all__ = ["SDK", "Compiled", "command", "compile_cuda", "environ", "from_top", "prefix_maps", "settled"]
 
-# What clang knows; it shapes which launch functions it calls, not which headers it can read.
-_SDK = "12.9"
+SDK = "12.9"
+"""What clang knows; it shapes which launch functions it calls, not which headers it can read."""
 # They would change what is compiled without being seen in the command line. SOURCE_DATE_EPOCH is what __DATE__ and __TIME__ tell.
 _HIDDEN_INPUTS = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "CCC_OVERRIDE_OPTIONS", "CUDA_PATH", "CUDA_HOME", "SDKROOT")
 _TRIES = 3
@@ -64,14 +64,15 @@ def command(  # noqa: PLR0913 - one keyword for each thing that decides
         clang.path,
         *("-x", "cuda", "--cuda-device-only", *_architecture(target), f"--cuda-path={headers}"),
         *("-S", "-emit-llvm", "-O3", "-Xclang", "-disable-llvm-passes"),
-        *("-nocudalib", "-Xclang", f"-target-sdk-version={_SDK}", "-Wno-unknown-cuda-version", "--no-cuda-version-check"),
+        *("-nocudalib", "-Xclang", f"-target-sdk-version={SDK}", "-Wno-unknown-cuda-version", "--no-cuda-version-check"),
         *("-stdlib=libstdc++", "--no-default-config", "-fno-crash-diagnostics", "-fno-color-diagnostics"),
-        *_prefix_maps(clang, source, headers=headers, top=top),
+        *prefix_maps(clang, source, headers=headers, top=top),
         *_code_flags(options),
         *(f"-D{define}" for define in options.defines),
-        *(f"-I{_from_top(folder, top)}" for folder in options.cpppath),
+        *(f"-I{from_top(folder, top)}" for folder in options.cpppath),
+        *options.from_nvcc,
         *options.flags,
-        *("-MD", "-MT", "x", "-MF", depfile, "-o", output, _from_top(source, top)),
+        *("-MD", "-MT", "x", "-MF", depfile, "-o", output, from_top(source, top)),
     ]
 
 
@@ -96,7 +97,7 @@ def _code_flags(options: ClangOptions) -> list[str]:
     return [*flags, "-gline-tables-only", "-fdebug-compilation-dir=."] if options.lineinfo else flags
 
 
-def _prefix_maps(clang: Tool, source: str, *, headers: str, top: str) -> list[str]:
+def prefix_maps(clang: Tool, source: str, *, headers: str, top: str) -> list[str]:
     """`__FILE__` and line information name files as seen from the top, from the toolkit, from the environment: never where these lie."""
     environment = Path(clang.path).parent.parent
     maps = {f"{Path(top).absolute()}/": ""}
@@ -114,7 +115,8 @@ def _below(path: Path, top: Path) -> bool:
     return (top.absolute() / path).is_relative_to(top.absolute()) and ".." not in path.parts
 
 
-def _from_top(path: str, top: str) -> str:
+def from_top(path: str, top: str) -> str:
+    """A path as clang is given it when it runs in `top`: relative where it lies below."""
     base = Path(top).absolute()
     whole = base / path
     return str(whole.relative_to(base)) if whole.is_relative_to(base) else path
@@ -144,17 +146,22 @@ def compile_cuda(  # noqa: PLR0913 - one keyword for each thing that decides
         msg = "there is no such file"
         raise SourceError(msg, source=source)
     compilation = _Compilation(clang, source, target=target, options=options, headers=headers, output=output, top=top, tolerant=tolerant)
+    return settled(compilation.once, source, output=output, top=top, arch=target.name)
+
+
+def settled(once: Callable[[], Compiled], source: str, *, output: Path, top: str, arch: str = "") -> Compiled:
+    """What `once` made of a source when neither that nor what it reads changed meanwhile. Raises SourceError where they keep changing."""
     known: Mapping[str, Stamp] = {}
     for _ in range(_TRIES):
         begun = time.time_ns()
-        compiled = compilation.once()
-        before, known = known, stamps((_from_top(source, top), *compiled.dependencies), top=top)
+        compiled = once()
+        before, known = known, stamps((from_top(source, top), *compiled.dependencies), top=top)
         moving = moved(known, before, begun=begun)
         if not moving:
             return compiled
     output.unlink(missing_ok=True)
     msg = f"{moving[0]} changes while it is compiled"
-    raise SourceError(msg, source=source, arch=target.name, hint="build again when it is left alone")
+    raise SourceError(msg, source=source, arch=arch, hint="build again when it is left alone")
 
 
 @dataclass(frozen=True)
@@ -185,7 +192,7 @@ class _Compilation:
                 depfile=str(depfile),
                 top=self.top,
             )
-            done = run(argv, cwd=self.top, environ=_environ())
+            done = run(argv, cwd=self.top, environ=environ())
             if done.status != 0:
                 return self._refused(classify(done, source=self.source, target=self.target), done, argv=argv, depfile=depfile)
             if not private.is_file() or not private.stat().st_size:
@@ -199,7 +206,7 @@ class _Compilation:
         if not self.tolerant or not isinstance(failure, SourceError):
             raise failure
         if not depfile.is_file():
-            run([*argv, "-M", "-MG"], cwd=self.top, environ=_environ())
+            run([*argv, "-M", "-MG"], cwd=self.top, environ=environ())
         if not depfile.is_file():
             raise failure
         read = tuple(path for path in self._read(depfile) if Path(self.top, path).is_file())  # -MG names those that are not there too
@@ -208,12 +215,12 @@ class _Compilation:
 
     def _read(self, depfile: Path) -> tuple[str, ...]:
         """The files that clang read, besides the source."""
-        own = _from_top(self.source, self.top)
+        own = from_top(self.source, self.top)
         return tuple(path for path in read_depfile(depfile.read_text(errors="surrogateescape"), top=self.top) if path != own)
 
 
 def _seen_from_top(source: str, top: str) -> str:
-    return _from_top(source, top) if _below(Path(source), Path(top)) else Path(source).name
+    return from_top(source, top) if _below(Path(source), Path(top)) else Path(source).name
 
 
 def _renamed(ir: bytes, name: str) -> bytes:
@@ -224,6 +231,7 @@ def _renamed(ir: bytes, name: str) -> bytes:
     return re.sub(rb'^source_filename = "[^\n]*"', lambda _: b'source_filename = "' + escaped + b'"', ir, count=1, flags=re.MULTILINE)
 
 
-def _environ() -> dict[str, str]:
+def environ() -> dict[str, str]:
+    """What clang is started with: nothing that changes what it compiles without being seen in its command line."""
     kept = {name: value for name, value in os.environ.items() if name not in _HIDDEN_INPUTS}
     return {**kept, **_FIXED}

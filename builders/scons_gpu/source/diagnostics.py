@@ -17,6 +17,7 @@ __all__ = ["classify", "missing_headers", "warnings_of"]
 _SUMMARY = re.compile(r"^\d+ (?:warning|error)s?(?: and \d+ errors?)? generated(?: when compiling for [\w.]+)?\.$")
 _MISSING = re.compile(r"fatal error: '([^']+)' file not found")
 _UNDECLARED = re.compile(r"use of undeclared identifier '(\w+)'")
+_ARGUMENT = re.compile(r"error: (?:unknown argument:?|unsupported option) '([^']+)'")
 _FEATURE = re.compile(r"'(\w+)' needs target feature ([\w|,()]+)")
 # Its wrapper for CUDA includes these before the first line of the source.
 _STANDARD = {
@@ -62,41 +63,47 @@ _DECLARED_FROM = (
 )
 
 
-def classify(done: Finished, *, source: str, target: Target) -> GpuError:
-    """The error that a failed clang means; its words stay whole, `file:line:column` with them."""
-    said = done.output
+def classify(done: Finished, *, source: str, target: Target | None) -> GpuError:
+    """The error that a failed clang means; its words stay whole, `file:line:column` with them. `target` is None for the host's half."""
+    said, arch = done.output, target.name if target else ""
     if done.status < 0:
-        return killed("clang", -done.status, peak_kib=done.peak_kib, arch=target.name, output=said).at(source=source)
+        return killed("clang", -done.status, peak_kib=done.peak_kib, arch=arch, output=said).at(source=source)
     if re.search(r"frontend command failed due to signal|PLEASE submit a bug report", said):
         msg = "clang crashed"
-        return ToolKilledError(msg, source=source, arch=target.name, output=said)
+        return ToolKilledError(msg, source=source, arch=arch, output=said)
     if "No space left on device" in said:
         msg = "clang ran out of disk space for its temporary files"
-        return GpuError(msg, source=source, arch=target.name, output=said, hint="make room there, or point TMPDIR elsewhere")
+        return GpuError(msg, source=source, arch=arch, output=said, hint="make room there, or point TMPDIR elsewhere")
     return _of_words(said, status=done.status, source=source, target=target)
 
 
-def _of_words(said: str, *, status: int, source: str, target: Target) -> GpuError:
+def _of_words(said: str, *, status: int, source: str, target: Target | None) -> GpuError:
+    arch = target.name if target else ""
     missing = _MISSING.search(said)
     if missing and missing[1] in _STANDARD:
         msg = f"clang finds no C++ standard library: <{missing[1]}> is missing"
         hint = "install a C++ compiler, whose headers clang uses (Debian: apt install g++; Fedora: dnf install gcc-c++)"
-        return ToolMissingError(msg, source=source, arch=target.name, output=said, hint=hint)
-    if "unsupported CUDA gpu architecture" in said:
+        return ToolMissingError(msg, source=source, arch=arch, output=said, hint=hint)
+    if target and "unsupported CUDA gpu architecture" in said:
         msg = f"clang does not know {target.cpu}"
         return UnsupportedArchError(msg, source=source, arch=target.name, output=said)
     msg = "clang cannot compile it" if said.strip() else f"clang ended with status {status} and said nothing"
-    return SourceError(msg, source=source, arch=target.name, output=said, hint=_hint(said, missing, target))
+    return SourceError(msg, source=source, arch=arch, output=said, hint=_hint(said, missing, target))
 
 
-def _hint(said: str, missing: re.Match[str] | None, target: Target) -> str:
+def _hint(said: str, missing: re.Match[str] | None, target: Target | None) -> str:
     feature = _FEATURE.search(said)
-    if feature:
+    if target and feature:
         return f"{target.name} has no {feature[1]}: {_needed(feature[2])}"
     for undeclared in _UNDECLARED.finditer(said):
         since = next((number for names, number in _DECLARED_FROM if names.fullmatch(undeclared[1])), 0)
-        if since > target.number:
+        if target and since > target.number:
             return f"{target.name} has no {undeclared[1]}: it needs sm_{since} or newer"
+    unknown = _ARGUMENT.search(said)
+    if unknown:
+        return (
+            f"clang compiles both halves of a .cu, and has no {unknown[1]}: give this file flags of its own, as env.Object(..., CCFLAGS=[])"
+        )
     if missing and missing[1].startswith("curand"):
         return "the headers of cuRAND are a wheel of their own: pip install nvidia-curand-cu12"
     if missing:

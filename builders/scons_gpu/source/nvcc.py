@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.process import Finished
     from scons_gpu.toolchain.tools import Tool
 
-__all__ = ["command", "compile_cuda"]
+__all__ = ["command", "compile_cuda", "environ", "failure"]
 
 _TRIES = 3
 """How often a source is compiled whose files change meanwhile."""
@@ -40,7 +40,7 @@ def command(nvcc: Tool, source: str, *, target: Target, options: ClangOptions, o
         *("-x", "cu", "-ptx", f"-arch={nvidia.architecture(target)}"),
         *nvidia.code_flags(options),
         *(f"-I{_from_top(folder, top)}" for folder in options.cpppath),
-        *options.nvcc_flags,
+        *nvidia.meant(options.nvcc_flags, "nvcc"),
         *("-MD", "-MT", "x", "-MF", depfile, "-o", output, _from_top(source, top)),
     ]
 
@@ -76,12 +76,12 @@ def _once(  # noqa: PLR0913 - one keyword for each thing that decides
     with private_folder() as folder:
         private, depfile = folder / "out.ptx", folder / "out.d"
         argv = command(nvcc, source, target=target, options=options, output=str(private), depfile=str(depfile), top=top)
-        done = run(argv, cwd=top, environ=_environ(nvcc))
+        done = run(argv, cwd=top, environ=environ(nvcc))
         if done.status != 0:
-            error = _error(done, source=source, target=target)
+            error = failure(done, source=source, target=target)
             if not tolerant or not isinstance(error, SourceError):
                 raise error
-            run([*argv, "-M", "-MF", str(depfile)], cwd=top, environ=_environ(nvcc))
+            run([*argv, "-M", "-MF", str(depfile)], cwd=top, environ=environ(nvcc))
             write_atomic(output, failed.to_ir(error))
             return Compiled(_read(depfile, source, top=top), output="", cpu=done.cpu, peak_kib=done.peak_kib, failed=True)
         if not private.is_file() or not private.stat().st_size:
@@ -92,9 +92,12 @@ def _once(  # noqa: PLR0913 - one keyword for each thing that decides
         return Compiled(_read(depfile, source, top=top), output=said, cpu=done.cpu, peak_kib=done.peak_kib)
 
 
-def _error(done: Finished, *, source: str, target: Target) -> GpuError:
+def failure(done: Finished, *, source: str, target: Target | None) -> GpuError:
+    """What nvcc's words mean; `target` is None where it compiles for several."""
     if done.status < 0:
-        return killed("nvcc", -done.status, peak_kib=done.peak_kib, arch=target.name, output=done.output).at(source=source)
+        return killed("nvcc", -done.status, peak_kib=done.peak_kib, arch=target.name if target else "", output=done.output).at(
+            source=source
+        )
     if any(words in done.output for words in _NO_HOST):
         msg = "nvcc needs a host compiler, and found none"
         return ToolMissingError(msg, source=source, output=done.output, hint="install g++, or name one: GPU_NVCCFLAGS='-ccbin PATH'")
@@ -114,7 +117,7 @@ def _from_top(path: str, top: str) -> str:
     return str(whole.relative_to(base)) if whole.is_relative_to(base) else path
 
 
-def _environ(nvcc: Tool) -> dict[str, str]:
+def environ(nvcc: Tool) -> dict[str, str]:
     """The environment for nvcc, which starts its other programs by name."""
     kept = {name: value for name, value in os.environ.items() if name not in _HIDDEN_INPUTS}
     path = os.pathsep.join([str(Path(nvcc.path).parent), kept.get("PATH", os.defpath)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from scons_gpu.source.options import ClangOptions
     from scons_gpu.toolchain.arch import Target
 
-__all__ = ["architecture", "code_flags", "left_out", "refusal", "write_ptx"]
+__all__ = ["architecture", "code_flags", "left_out", "meant", "refusal", "spelled", "undefined", "write_ptx"]
 
 _FILE = re.compile(rb'(\.file\s+\d+\s+")([^"\n]+)')
 _NEXT = rb"(?:,|\s*\n\s*\.b8\s+)"
@@ -42,20 +43,27 @@ def code_flags(options: ClangOptions) -> list[str]:
     return [*flags, *(f"-D{define}" for define in options.defines)]
 
 
+def undefined(options: ClangOptions) -> ClangOptions:
+    """The same without defines, for who spells them himself."""
+    return replace(options, defines=())
+
+
 def left_out(options: ClangOptions) -> str:
     """What to tell of clang's flags that were not passed on; empty where there are none."""
     others = [flag for flag in options.flags if not flag.startswith("-std=")]
     return f"GPU_CLANGFLAGS are clang's: {' '.join(others)} left out; GPU_NVCCFLAGS is for nvcc and NVRTC" if others else ""
 
 
-def refusal(tool: str, said: str, *, source: str, target: Target) -> SourceError:
+def refusal(tool: str, said: str, *, source: str, target: Target | None) -> SourceError:
     """The error for a source that the compiler does not take, with its own words."""
     lines = said.strip().splitlines()
     errors = [line for line in lines if "error" in line] or lines or ["it does not say why"]
     hint = ""
     if tool == "nvrtc" and "cannot open source file" in said:
         hint = "NVRTC has no headers of the host's: leave them out where __CUDACC_RTC__ is defined, or take clang or nvcc (GPU_FRONTEND)"
-    return SourceError(f"{tool}: {errors[0].strip()}", source=source, arch=target.name, output="\n".join(lines), hint=hint)
+    return SourceError(
+        f"{tool}: {errors[0].strip()}", source=source, arch=target.name if target else "", output="\n".join(lines), hint=hint
+    )
 
 
 def write_ptx(data: bytes, output: Path, *, top: str, tool: str) -> None:
@@ -77,6 +85,14 @@ def _seen(path: str, places: Sequence[tuple[str, str]]) -> bytes:
             plain = name + plain[len(folder) :]
             break
     return plain.encode(errors="surrogateescape")
+
+
+def meant(flags: Sequence[str], tool: str) -> list[str]:
+    """The flags without those that only the other of the two knows."""
+    from scons_gpu.source.nvcc_options import rows  # noqa: PLC0415 - a build by clang never asks
+
+    known = [(flag, rows(flag.partition("=")[0])) for flag in flags]
+    return [flag for flag, found in known if not found or not found[0].kept or tool in found[0].kept]
 
 
 def spelled(flags: Sequence[str]) -> list[str]:

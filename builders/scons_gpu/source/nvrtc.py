@@ -52,7 +52,7 @@ def compile_cuda(  # noqa: PLR0913 - one keyword for each thing that decides
         f"--gpu-architecture={nvidia.architecture(target)}",
         *nvidia.code_flags(options),
         *(f"-I{folder or '.'}" for folder in (*search, *toolkit)),
-        *nvidia.spelled(options.nvcc_flags),
+        *nvidia.meant(nvidia.spelled(options.nvcc_flags), "nvrtc"),
     ]
     said = [nvidia.left_out(options)]
     said += [f"#include {name} in {source} cannot be followed: a change of what it reads is not seen" for name in read.unknown]

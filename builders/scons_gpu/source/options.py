@@ -14,7 +14,8 @@ class ClangOptions:
     cpppath: tuple[str, ...] = ()  # include folders, relative to the top
     defines: tuple[str, ...] = ()  # "A" or "A=1"
     flags: tuple[str, ...] = ()  # GPU_CLANGFLAGS, after all others, so that they win
-    nvcc_flags: tuple[str, ...] = ()  # GPU_NVCCFLAGS, for nvcc and NVRTC
+    from_nvcc: tuple[str, ...] = ()  # clang's flags for what GPU_NVCCFLAGS says, before `flags`
+    nvcc_flags: tuple[str, ...] = ()  # what of GPU_NVCCFLAGS nvcc and NVRTC are given as it is
     fast_math: bool = False  # as nvcc's -use_fast_math: ftz, approximate division, roots and transcendentals
     ftz: bool = False  # denormal floats count as zero
     lineinfo: bool = False  # lines for profilers (.loc), no variables

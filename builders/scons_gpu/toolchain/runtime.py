@@ -1,0 +1,23 @@
+"""CUDA's runtime for programs: the static library that belongs to the headers which their host code was compiled with."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+__all__ = ["LIBRARY", "find", "folders"]
+
+LIBRARY = "libcudart_static.a"
+
+
+def folders(headers: str) -> tuple[Path, ...]:
+    """Where the library of these headers may lie. Wheels' headers are linked into one folder; the library is beside their real place."""
+    home = Path(headers, "include", "cuda_runtime.h").resolve().parent.parent
+    machine = platform.machine()
+    names = ("lib64", "lib", f"targets/{machine}-linux/lib", f"lib/{machine}-linux-gnu", "targets/sbsa-linux/lib")
+    return tuple(home / name for name in names)
+
+
+def find(headers: str) -> Path | None:
+    """The library; None where it is in none of the folders."""
+    return next((folder / LIBRARY for folder in folders(headers) if (folder / LIBRARY).is_file()), None)
