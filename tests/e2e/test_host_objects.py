@@ -321,21 +321,22 @@ extern "C" int run() {
 
 
 def test_a_program_with_cudas_own_runtime_starts_and_tells_the_drivers_answer(project: Project) -> None:
-    """Its other source is C: the object's own runtime library makes it a matter of the C++ compiler."""
+    """Its own source is C, and the `.cu` is in a library that is given by name."""
     project.write("k.cu", REAL)
+    project.write("plain.c", "int main(void) { return 0; }\n")
     project.write("main.c", "int run(void);\nint main(void) { return run(); }\n")
     project.write(
         "SConstruct",
         'import scons_gpu\nenv = Environment(tools=["gpu", "default"], toolpath=[scons_gpu.TOOLPATH], GPU_ARCHS=["sm_90"])\n'
-        'env.Program("app", ["main.c", "k.cu"])\n',
+        'env.Program("app", ["main.c"], LIBS=["part"], LIBPATH=["."])\nenv.Program("plain", ["plain.c"])\nenv.StaticLibrary("part", ["k.cu"])\n',
     )
     built = project.build()
     link = next(line for line in built.lines if "-o app" in line)
+    assert "gcc -o plain plain.o" in built.lines
     assert link.startswith("g++ ")
     assert link.endswith("libcudart_static.a -ldl -lrt -lpthread")
     assert said(project.path("app"))[0] in {"cudaSuccess 36", "cudaErrorNoDevice 0", "cudaErrorInsufficientDriver 0"}
     project.idle()
-    assert project.build("--debug=explain").returncode == 0
 
 
 def test_editors_are_told_how_to_read_each_source(project: Project) -> None:

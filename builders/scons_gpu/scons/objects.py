@@ -10,7 +10,7 @@ from scons_gpu.toolchain import fingerprint, runtime
 from scons_gpu.toolchain.facts import Facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ["add_builders"]
 
@@ -46,7 +46,7 @@ def _through_cxx(smart: Callable[..., str]) -> Callable[..., str]:
 
     def chosen(source: Any, target: Any, env: Any, for_signature: Any) -> str:
         found = smart(source=source, target=target, env=env, for_signature=for_signature)
-        return "$CXX" if found == "$CC" and any(_objects(source or (), env)) else found
+        return "$CXX" if found == "$CC" and any(_objects(source, target, env)) else found
 
     chosen.gpu = True  # type: ignore[attr-defined]
     return chosen
@@ -54,8 +54,7 @@ def _through_cxx(smart: Callable[..., str]) -> Callable[..., str]:
 
 def _runtime(source: Any, target: Any, env: Any, for_signature: Any) -> list[str]:
     """What is linked besides: nothing where no object is a `.cu`'s, or where the user names a runtime. Its content, for a signature."""
-    members = [*(source or ()), *(node for each in target or () for node in getattr(each, "implicit", None) or ())]
-    job = next(_objects(members, env), None)
+    job = next(_objects(source, target, env), None)
     if job is None or any("cudart" in Path(str(name)).name for name in env.Flatten(env.get("LIBS", []))):
         return []
     library = runtime.find(job.headers)
@@ -68,10 +67,14 @@ def _runtime(source: Any, target: Any, env: Any, for_signature: Any) -> list[str
     return [str(library), *_SYSTEM]
 
 
-def _objects(nodes: Iterable[Any], env: Any) -> Iterator[Any]:
-    """The jobs of objects of `.cu`, in static libraries too. What a shared library holds is linked already."""
+def _objects(source: Any, target: Any, env: Any) -> Iterator[Any]:
+    """The jobs of objects of `.cu` that are linked, in static libraries too. What a shared library holds is linked already.
+
+    SCons' scanner has found libraries of `LIBS` when a link's command is spelled, those that are given by name among them.
+    """
+    found = [*(source or ()), *(node for each in target or () for node in getattr(each, "implicit", None) or ())]
     linked = tuple(str(env.subst(f"${name}")) for name in ("OBJSUFFIX", "SHOBJSUFFIX", "LIBSUFFIX"))
-    waiting, seen = list(nodes), set()
+    waiting, seen = found, set()
     while waiting:
         node = waiting.pop()
         if id(node) in seen or not str(node).endswith(linked):
