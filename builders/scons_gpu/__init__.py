@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
     from scons_gpu.loading.program import Program
 
-__all__ = ["TOOLPATH", "__version__", "load"]
+__all__ = ["INCLUDE", "TOOLPATH", "__version__", "load"]
 
 __version__ = "0.1.0"
 TOOLPATH = str(Path(__file__).resolve().parent / "tools")
+INCLUDE = str(Path(__file__).resolve().parent / "include")
+"""Where scons_gpu.hpp is, for CPPPATH."""
 
 
 def load(path: str | os.PathLike[str]) -> Program:

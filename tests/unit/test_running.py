@@ -4,7 +4,8 @@ from itertools import permutations
 
 import pytest
 
-from scons_gpu.toolchain.running import best_first, fitting, loaded_as, runs_on
+from scons_gpu.toolchain.arch import KNOWN
+from scons_gpu.toolchain.running import best_first, fitting, loaded_as, runs_on, span
 
 
 @pytest.mark.parametrize(
@@ -61,3 +62,11 @@ def test_ptx_is_for_all_that_is_newer_whatever_it_was_made_for() -> None:
         "compute_90a",
         "compute_90",
     ]
+
+
+@pytest.mark.parametrize("arch", [f"{kind}_{name}" for kind in ("sm", "compute") for name in KNOWN])
+def test_a_span_says_the_same_in_numbers(arch: str) -> None:
+    found = span(arch)
+    for device in range(50, 200):
+        told = found.least <= device <= found.most and bool(found.minors >> device % 10 & 1)
+        assert told == runs_on(arch, f"{device // 10}.{device % 10}"), device

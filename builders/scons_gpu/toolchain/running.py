@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scons_gpu.toolchain.arch import Target
@@ -9,10 +10,11 @@ from scons_gpu.toolchain.arch import Target
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["best_first", "fitting", "loaded_as", "runs_on"]
+__all__ = ["Span", "best_first", "fitting", "loaded_as", "runs_on", "span"]
 
 # GPUs of Tegra: their machine code runs on no other GPU, nor other GPUs' on them (CUDA C++ Programming Guide, "Binary Compatibility").
 _TEGRA = frozenset({53, 62, 72, 87, 101, 110})
+_LAST = 9999  # GPUs to come
 
 
 def runs_on(arch: str, capability: str) -> bool:
@@ -55,3 +57,22 @@ def _rank(arch: str) -> tuple[bool, int, int]:
 
 def _target(arch: str) -> Target:
     return Target(name=arch, real=arch.startswith("sm_"))
+
+
+@dataclass(frozen=True)
+class Span:
+    """The GPUs that code runs on: compute capabilities (90 for 9.0) from `least` to `most` whose minor number's bit is set in `minors`."""
+
+    least: int
+    most: int
+    minors: int
+
+
+def span(arch: str) -> Span:
+    """What `runs_on` says of `arch`, as numbers for a program that does not know the rules."""
+    number = _target(arch).number
+    generation = number // 10 * 10
+    if runs_on(arch, f"{generation // 10 + 1}.0"):
+        return Span(least=number, most=_LAST, minors=0x3FF)
+    fits = [device for device in range(generation, generation + 10) if runs_on(arch, f"{device // 10}.{device % 10}")]
+    return Span(least=number, most=max(fits), minors=sum(1 << device % 10 for device in fits))
