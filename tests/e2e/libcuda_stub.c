@@ -29,7 +29,7 @@ typedef struct {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static __thread int current = -1;
 static int loaded;
-static const size_t one_pointer[] = {8, 0}, scale[] = {8, 8, 4, 8, 1, 0};
+static const size_t one_pointer[] = {8, 0}, scale[] = {8, 8, 4, 8, 1, 0}, relu[] = {8, 8, 8, 0};
 
 static int set(const char* name, int otherwise) {
   const char* value = getenv(name);
@@ -82,6 +82,21 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice dev
   return CUDA_SUCCESS;
 }
 
+CUresult cuMemAlloc(CUdeviceptr* memory, size_t size) {
+  *memory = (CUdeviceptr)(intptr_t)calloc(1, size);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, size_t size) {
+  memcpy((void*)(intptr_t)to, from, size);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, size_t size) {
+  memcpy(to, (const void*)(intptr_t)from, size);
+  return CUDA_SUCCESS;
+}
+
 #ifndef OLD
 /* Of a fatbin by its header, of an object by its section headers, which come last, of PTX by its end. */
 static size_t size_of(const unsigned char* code) {
@@ -130,7 +145,7 @@ CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* nam
   Kernel* made = calloc(1, sizeof *made);
   made->library = (Library*)library;
   snprintf(made->name, sizeof made->name, "%s", name);
-  made->sizes = strstr(name, "scale") ? scale : one_pointer;
+  made->sizes = strstr(name, "scale") ? scale : strstr(name, "relu") ? relu : one_pointer;
   pthread_mutex_lock(&lock);
   say("kernel %d %s\n", made->library->number, name);
   pthread_mutex_unlock(&lock);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from elftools.elf.elffile import ELFFile
-from project import LL_HEAD, Project, ll
+from project import CUDA as CUDA_WORDS
+from project import LL_HEAD, Project, device, ll
 
 import scons_gpu
 from scons_gpu.loading import code
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 HERE = Path(__file__).parent
+TOP = HERE.parents[1]
 SITE = next(Path(sys.prefix).glob("lib/python3*/site-packages"))
 CUDA = SITE / "nvidia/cu13/include"
 SCALE = """
@@ -354,10 +357,60 @@ def test_the_header_compiles_with_the_oldest_cuda_that_has_what_it_needs(tmp_pat
     subprocess.run(["c++", *words, "-isystem", SITE / "nvidia/cuda_runtime/include", "a.cpp"], cwd=tmp_path, check=True)
 
 
+# docs/loading.md.
+
+
+@pytest.fixture(scope="module")
+def documented(built: Project, tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, list[str]]:
+    """The page's project, and its pieces of Python for a program."""
+    page = (TOP / "docs/loading.md").read_text()
+    pieces = re.findall(r"^```(python|cuda|cpp)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    project = Project(tmp_path_factory.mktemp("documented") / "project")
+    for _, text in pieces:
+        if named := re.match(r"// ([\w.]+)\n", text):
+            project.write(named[1], text)
+    listing, launching, sconstruct = (text for kind, text in pieces if kind == "python")
+    project.write("untyped.cpp", pieces[-1][1])
+    flags = f'{CUDA_WORDS}env.Append(CXXFLAGS=["-Wall", "-Wextra", "-Werror"], CPPPATH={str(CUDA)!r})\nnet ='
+    more = 'env.SharedLibrary("untyped", ["untyped.cpp", code])\n'
+    assert "\nnet =" in sconstruct
+    project.write("SConstruct", sconstruct.replace("\nnet =", "\n" + flags) + more)
+    project.build("-j2")
+    shutil.copytree(built.path("driver"), project.path("driver"))
+    return project, [listing, launching]
+
+
+def test_the_documented_program_runs(documented: tuple[Project, list[str]]) -> None:
+    project, _ = documented
+    printed, asked = app(project, "")
+    assert printed == ["relu(-1) is 0"]  # the stub's memory is zero
+    assert [line.split()[:3] for line in asked] == [["load", "0"], ["kernel", "0", "_Z4reluPKfPfl"], ["launch", "0", "_Z4reluPKfPfl"]]
+    assert asked[-1].endswith(" 0001000000000000")
+    assert project.exists("libuntyped.so")
+    project.idle()
+
+
+def test_the_documented_python_runs(documented: tuple[Project, list[str]]) -> None:
+    project, (listing, launching) = documented
+    done = subprocess.run(
+        [sys.executable, "-c", listing], cwd=project.root, env=project.environ, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[0] == "['then']"
+    assert done.stdout.splitlines()[1].startswith("_Z4reluPKfPfl relu(float const*, float*, long) relu.cu {'compute_90': None, 'sm_90': ")
+    assert done.stdout.splitlines()[2] == "('sm_90', 'compute_90') {}"
+    done = subprocess.run(
+        [sys.executable, "-c", launching], cwd=project.root, env=project.environ, capture_output=True, text=True, check=False
+    )
+    if missing := device():
+        assert "scons_gpu.errors.ToolMissingError: there is " in done.stderr, missing
+    else:
+        assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_example_says_what_is_missing(built: Project) -> None:
     project = built
     done = subprocess.run(
-        [sys.executable, str(HERE.parents[1] / "examples/relu.py"), "absent.json"],
+        [sys.executable, str(TOP / "examples/relu.py"), "absent.json"],
         cwd=project.root,
         env=project.environ,
         capture_output=True,
