@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import struct
 import subprocess
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from elftools.elf.elffile import ELFFile
-from project import CUDA as CUDA_WORDS
+from loading_page import HEADERS, Page
 from project import LL_HEAD, Project, device, ll
 
 import scons_gpu
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 TOP = HERE.parents[1]
 SITE = next(Path(sys.prefix).glob("lib/python3*/site-packages"))
-CUDA = SITE / "nvidia/cu13/include"
 SCALE = """
 define ptx_kernel void @_Z5scalePfPKdilb(ptr addrspace(1) %out, ptr addrspace(1) %in, i32 %n, i64 %by, i8 %on) {
   ret void
@@ -132,7 +130,7 @@ def written(root: Path) -> Project:
     project.write("counts.ll", LL_HEAD + COUNTS)
     project.write("add.ll", ll("_Z3addPf=1.0", "plain=2.0"))
     project.write("empty.ll", LL_HEAD)
-    project.write("SConstruct", f"import scons_gpu\nINCLUDES = {str(CUDA)!r}\n{SCONSTRUCT}")
+    project.write("SConstruct", f"import scons_gpu\nINCLUDES = {str(HEADERS)!r}\n{SCONSTRUCT}")
     project.write("app.cpp", APP)
     project.write("lib.cpp", LIB)
     return project
@@ -141,7 +139,7 @@ def written(root: Path) -> Project:
 def stub(folder: Path, *options: str) -> Path:
     folder.mkdir()
     source = str(HERE / "libcuda_stub.c")
-    subprocess.run(["cc", "-shared", "-fPIC", "-pthread", "-isystem", CUDA, *options, source, "-o", folder / "libcuda.so.1"], check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-pthread", "-isystem", HEADERS, *options, source, "-o", folder / "libcuda.so.1"], check=True)
     return folder
 
 
@@ -361,27 +359,14 @@ def test_the_header_compiles_with_the_oldest_cuda_that_has_what_it_needs(tmp_pat
 
 
 @pytest.fixture(scope="module")
-def documented(built: Project, tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, list[str]]:
-    """The page's project, and its pieces of Python for a program."""
-    page = (TOP / "docs/loading.md").read_text()
-    pieces = re.findall(r"^```(python|cuda|cpp)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    project = Project(tmp_path_factory.mktemp("documented") / "project")
-    for _, text in pieces:
-        if named := re.match(r"// ([\w.]+)\n", text):
-            project.write(named[1], text)
-    listing, launching, sconstruct = (text for kind, text in pieces if kind == "python")
-    project.write("untyped.cpp", pieces[-1][1])
-    flags = f'{CUDA_WORDS}env.Append(CXXFLAGS=["-Wall", "-Wextra", "-Werror"], CPPPATH={str(CUDA)!r})\nnet ='
-    more = 'env.SharedLibrary("untyped", ["untyped.cpp", code])\n'
-    assert "\nnet =" in sconstruct
-    project.write("SConstruct", sconstruct.replace("\nnet =", "\n" + flags) + more)
-    project.build("-j2")
-    shutil.copytree(built.path("driver"), project.path("driver"))
-    return project, [listing, launching]
+def page(built: Project, tmp_path_factory: pytest.TempPathFactory) -> Page:
+    made = Page(tmp_path_factory.mktemp("page") / "project")
+    shutil.copytree(built.path("driver"), made.project.path("driver"))
+    return made
 
 
-def test_the_documented_program_runs(documented: tuple[Project, list[str]]) -> None:
-    project, _ = documented
+def test_the_documented_program_runs(page: Page) -> None:
+    project = page.project
     printed, asked = app(project, "")
     assert printed == ["relu(-1) is 0"]  # the stub's memory is zero
     assert [line.split()[:3] for line in asked] == [["load", "0"], ["kernel", "0", "_Z4reluPKfPfl"], ["launch", "0", "_Z4reluPKfPfl"]]
@@ -390,16 +375,16 @@ def test_the_documented_program_runs(documented: tuple[Project, list[str]]) -> N
     project.idle()
 
 
-def test_the_documented_python_runs(documented: tuple[Project, list[str]]) -> None:
-    project, (listing, launching) = documented
+def test_the_documented_python_runs(page: Page) -> None:
+    project = page.project
     done = subprocess.run(
-        [sys.executable, "-c", listing], cwd=project.root, env=project.environ, capture_output=True, text=True, check=True
+        [sys.executable, "-c", page.listing], cwd=project.root, env=project.environ, capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[0] == "['then']"
     assert done.stdout.splitlines()[1].startswith("_Z4reluPKfPfl relu(float const*, float*, long) relu.cu {'compute_90': None, 'sm_90': ")
     assert done.stdout.splitlines()[2] == "('sm_90', 'compute_90') {}"
     done = subprocess.run(
-        [sys.executable, "-c", launching], cwd=project.root, env=project.environ, capture_output=True, text=True, check=False
+        [sys.executable, "-c", page.launching], cwd=project.root, env=project.environ, capture_output=True, text=True, check=False
     )
     if missing := device():
         assert "scons_gpu.errors.ToolMissingError: there is " in done.stderr, missing
