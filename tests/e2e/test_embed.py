@@ -88,6 +88,11 @@ static void run(const char* what) {
       the_net::apart::add({1, 1}, x);
       the_net::else_::scale({1, 1, 49153}, x, y, 0, 0, false);
     }
+  } else if (!std::strcmp(what, "shared")) {
+    for (const unsigned bytes : {100u, 40000u, 200u, 50000u, 40000u}) {
+      the_net::else_::scale({1, 1, bytes}, x, y, 0, 0, false);
+      net.kernel("else", "counts").launch({1, 1, bytes}, x);
+    }
   } else if (!std::strcmp(what, "variables")) {
     const auto image = net.variable("else", "counter"), own = net.kernel("apart", "counts").variable("counter");
     std::printf("%llx %zu %llx\n", image.address, image.bytes, own.address);
@@ -230,13 +235,32 @@ def test_each_device_gets_the_code_that_runs_on_it(built: Project) -> None:
     assert [line for line in asked if line.startswith("load")] == ["load 0", "load 1", "load 2"]
     assert [line.split()[1] for line in asked if line.startswith("launch")] == ["0", "1", "2", "1", "0", "1"]
     assert [given(built, 0), given(built, 2)] == [member(built, "add", "sm_90"), member(built, "add", "sm_80")]
-    assert [line for line in asked if line.startswith("allow")] == [f"allow _Z5scalePfPKdilb 1 49153 {device}" for device in (0, 1, 0)]
+    assert [line for line in asked if line.startswith("allow")] == [f"allow _Z5scalePfPKdilb 1 49153 {device}" for device in (0, 1)]
+
+
+def test_shared_memory_beyond_48_kib_is_asked_for_and_never_taken_back(built: Project) -> None:
+    """Static memory counts: one of the kernels has 16 KiB of it."""
+    _, asked = app(built, "shared")
+    assert [line for line in asked if line.startswith("allow")] == [
+        "allow _Z5scalePfPKdilb 1 40000 0",
+        "allow _Z5scalePfPKdilb 1 50000 0",
+        "allow counts 1 50000 0",
+    ]
 
 
 def test_g1_a_variable_is_that_of_the_kernels(built: Project) -> None:
     printed, _ = app(built, "variables")
     assert printed[:2] == ["7000 4 7001", "1"]
     assert printed[2] == "error: module apart is a bundle, in which each kernel has variables of its own: ask the kernel"
+
+
+def test_l8_python_reads_all_of_it_too(built: Project) -> None:
+    """By the SHA-256 that the manifest names."""
+    net = scons_gpu.load(built.path("build/the net.json"))
+    for module in (net["else"], net["apart"]):
+        found = [each for symbol in module.kernels for _, each in code.kernel_code(module.manifest, symbol).values()]
+        assert all(each.sha256 and code.read(each, folder=net.path.parent) for each in found)
+        assert len({(each.file, each.member) for each in found}) == (3 if module.name == "else" else 9)
 
 
 # What is said.
@@ -325,7 +349,6 @@ def test_r4_r7_an_edit_makes_what_it_must(built: Project) -> None:
         assert built.bytes("build/net.hpp") == header
         app(built, "typed")
         assert (given(built), given(built, 1)) == (built.bytes("build/the net/else.fatbin"), member(built, "add", "sm_90"))
-        built.idle()
     built.edit("add.ll", "@plain(", "@_Z5plainPf(")  # another name: another function in the header
     built.build()
     assert "plain({" not in built.read("build/net.hpp")

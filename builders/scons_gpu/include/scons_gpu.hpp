@@ -15,7 +15,7 @@
 // Hidden: two shared libraries of one process may each have a program of one name.
 namespace scons_gpu __attribute__((visibility("hidden"))) {
 
-// What env.GpuEmbed writes. Only `library`, `kernel` and `checked` change, each once, from null.
+// What env.GpuEmbed writes. Only `library` and `kernel` change, each once, from null, and what is remembered of launches.
 
 // A fatbin, or one object or PTX of a bundle.
 struct Blob {
@@ -30,8 +30,9 @@ struct Part {
   unsigned minors;
   const char* entry;  // the kernel's name in it
   Blob* blob;
-  std::atomic<void*> kernel;          // CUkernel
-  std::atomic<const void*> checked;   // the parameters that were last compared with the kernel's own
+  std::atomic<void*> kernel;         // CUkernel
+  std::atomic<const void*> checked;  // the parameters that were last compared with the kernel's own
+  unsigned allowed;                  // the most dynamic shared memory that was asked for, under the table's lock
 };
 
 // A module. In a bundle (no parts) each kernel has code of its own; else all have that of one part.
@@ -120,6 +121,7 @@ struct Driver {
   decltype(&::cuLibraryGetKernel) kernel = SCONS_GPU_DRIVER(cuLibraryGetKernel);
   decltype(&::cuLibraryGetGlobal) global = SCONS_GPU_DRIVER(cuLibraryGetGlobal);
   decltype(&::cuKernelGetFunction) function = SCONS_GPU_DRIVER(cuKernelGetFunction);
+  decltype(&::cuKernelGetAttribute) limit = SCONS_GPU_DRIVER(cuKernelGetAttribute);
   decltype(&::cuKernelSetAttribute) allow = SCONS_GPU_DRIVER(cuKernelSetAttribute);
   decltype(&::cuLaunchKernel) launch = SCONS_GPU_DRIVER(cuLaunchKernel);
   // Of a kernel's parameter: CUresult (CUkernel, index, offset, size). Drivers before 12.4, and older headers, have none.
@@ -252,10 +254,7 @@ class Kernel {
     Part& mine = part(device);
     const CUkernel kernel = handle(mine);
     if (mine.checked.load(std::memory_order_relaxed) != sizes) compare(mine, kernel, sizes, sizeof...(Arguments));
-    if (how.shared > 48 * 1024) {  // more must be asked for, kernel by kernel
-      const auto bytes = static_cast<int>(how.shared);
-      check(driver().allow(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes, kernel, device), what() + " does not run");
-    }
+    if (how.shared != 0) allow(mine, kernel, device, how.shared);
     // cuLaunchKernel takes a CUkernel in a CUfunction's place (CUDA Driver API, Execution Control).
     check(driver().launch(reinterpret_cast<CUfunction>(kernel), how.grid.x, how.grid.y, how.grid.z, how.block.x, how.block.y, how.block.z,
                           how.shared, how.stream, given, nullptr),
@@ -295,6 +294,20 @@ class Kernel {
       mine.kernel.store(found = kernel, std::memory_order_release);
     }
     return static_cast<CUkernel>(found);
+  }
+
+  // More than 48 KiB of shared memory, static and dynamic together, must be asked for, kernel by kernel and device by device. What another
+  // thread asked for is never taken back.
+  void allow(Part& mine, CUkernel kernel, CUdevice device, unsigned bytes) const {
+    const std::lock_guard<std::mutex> held(table_->lock);
+    if (mine.allowed < bytes) mine.allowed = bytes;
+    const int wanted = static_cast<int>(mine.allowed);
+    int fixed = 0, limit = 0;
+    check(driver().limit(&fixed, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel, device), what() + " does not run");
+    check(driver().limit(&limit, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel, device), what() + " does not run");
+    if (limit != wanted && (limit < wanted || fixed + wanted > 48 * 1024)) {
+      check(driver().allow(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, wanted, kernel, device), what() + " does not run");
+    }
   }
 
   // A launch with other sizes would run, and read whatever lies there.

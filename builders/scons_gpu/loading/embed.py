@@ -77,7 +77,7 @@ class _Table:
     def _part(self, arch: str, entry: str, blob: int) -> str:
         fits = span(arch)
         runs = f"{fits.least}, {fits.most}, {fits.minors:#x}"
-        return f"    {{{literal(arch)}, {runs}, {literal(entry)}, blobs + {blob}, {{nullptr}}, {{nullptr}}}},"
+        return f"    {{{literal(arch)}, {runs}, {literal(entry)}, blobs + {blob}, {{nullptr}}, {{nullptr}}, 0}},"
 
     def _blob(self, module: Module, code: Code) -> int:
         return self._member(code) if code.member else self._fatbin(module)
