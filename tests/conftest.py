@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "e2e"))
 
-from project import Project
+from project import Project, device
 from toolkits import Toolkit
 
 from scons_gpu.toolchain import tools
@@ -71,21 +71,6 @@ def parts(tmp_path: Path, every: dict[str, Provider]) -> Parts:
     from provider_parts import Parts  # noqa: PLC0415 - as in `stub`
 
     return Parts(folder=tmp_path, objects=every["ptxas"])
-
-
-def device() -> str:
-    """Why kernels cannot be launched here; empty where they can."""
-    try:
-        from cuda.bindings import driver  # noqa: PLC0415 - an extra, and slow to import
-    except ImportError:
-        return "cuda-python is not installed"
-    try:
-        error, count = driver.cuInit(0)[0], driver.cuDeviceGetCount()
-    except RuntimeError as missing:  # no libcuda on this machine
-        return f"no CUDA driver: {missing}".splitlines()[0]
-    if error != driver.CUresult.CUDA_SUCCESS:
-        return f"cuInit says {error.name}"
-    return "" if count[1] else "no CUDA device"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

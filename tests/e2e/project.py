@@ -21,7 +21,7 @@ from scons_gpu.store import log
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["CUDA", "HEAD", "LL_HEAD", "Project", "Result", "default_environ", "ll"]
+__all__ = ["CUDA", "HEAD", "LL_HEAD", "Project", "Result", "default_environ", "device", "ll"]
 
 BUILDERS = Path(scons_gpu.__file__).parents[1]
 FACTS: dict[str, bytes] = {}
@@ -289,3 +289,18 @@ class Project:
         assert result.returncode == 0, result.output
         data: dict[str, Any] = json.loads(result.stdout)
         return data
+
+
+def device() -> str:
+    """Why kernels cannot be launched here; empty where they can."""
+    try:
+        from cuda.bindings import driver  # noqa: PLC0415 - an extra, and slow to import
+    except ImportError:
+        return "cuda-python is not installed"
+    try:
+        error, count = driver.cuInit(0)[0], driver.cuDeviceGetCount()
+    except RuntimeError as missing:  # no libcuda on this machine
+        return f"no CUDA driver: {missing}".splitlines()[0]
+    if error != driver.CUresult.CUDA_SUCCESS:
+        return f"cuInit says {error.name}"
+    return "" if count[1] else "no CUDA device"

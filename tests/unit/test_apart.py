@@ -124,7 +124,7 @@ def test_the_process_ends_when_whoever_asks_is_killed() -> None:
 
 
 def test_m13_a_python_without_cuda_core_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "scons_gpu.tune.cuda", None)
+    monkeypatch.setitem(sys.modules, "cuda.core", None)
     with pytest.raises(ToolMissingError, match=r"cuda\.core cannot be loaded by this Python: .*\n  pip install 'scons-gpu\[bench\]'"):
         open_here(0)
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import inspect
-from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from cuda import core as real_core
 from cuda.bindings import driver as real_driver
+from cuda_world import Status, World
 
 from scons_gpu.errors import LaunchError, ToolError, ToolMissingError, UsageError
 from scons_gpu.tune import cuda
@@ -22,121 +20,6 @@ from scons_gpu.tune.solution import Device
 LAUNCH = read_launch(
     {"grid": [2, 3], "block": [32], "shared": 65536, "args": ["in f32 4", "out f32 4", "inout i32 2", "i32 4", "bf16 -1.5", "f16 2"]}
 )
-
-
-class Status(NamedTuple):
-    name: str
-    value: int
-
-
-class Parameter(NamedTuple):
-    offset: int
-    size: int
-
-
-GOOD = Status("CUDA_SUCCESS", 0)
-
-
-@dataclass
-class Memory:
-    data: np.ndarray
-    closed: list[str]
-
-    @property
-    def handle(self) -> int:
-        return int(self.data.ctypes.data)
-
-    def close(self, stream: Any) -> None:
-        self.closed.append(stream.handle)
-
-
-@dataclass
-class World:
-    """A machine with GPUs. Its kernel copies its first argument to its second, and doubles what its third holds."""
-
-    devices: int = 2
-    init: Status = GOOD
-    health: Status = GOOD
-    sizes: tuple[int, ...] = (8, 8, 8, 4, 2, 2)
-    log: list[str] = field(default_factory=list)
-    fails: dict[str, Exception] = field(default_factory=dict)
-    now: float = 0.0
-
-    def did(self, what: str) -> None:
-        if what in self.fails:
-            raise self.fails[what]
-        self.log.append(what)
-
-    def core(self) -> Any:
-        def code(kind: str) -> Any:
-            return lambda image: SimpleNamespace(get_kernel=lambda entry: self._kernel(f"{kind} {image.decode()} {entry}"))
-
-        return SimpleNamespace(
-            Device=self._device,
-            ObjectCode=SimpleNamespace(from_cubin=code("cubin"), from_ptx=code("ptx")),
-            LaunchConfig=lambda **options: options,
-            EventOptions=lambda **options: options,
-            launch=self._launch,
-        )
-
-    def _device(self, index: int) -> Any:
-        self.did(f"device {index}")
-        return SimpleNamespace(
-            name="NVIDIA H200",
-            compute_capability=(9, 0),
-            set_current=lambda: None,
-            create_stream=lambda: SimpleNamespace(handle="s", sync=lambda: self.did("sync"), record=self._event),
-            allocate=self._memory,
-        )
-
-    def _memory(self, size: int, *, stream: Any) -> Memory:
-        assert stream.handle == "s"
-        self.did("allocate")
-        return Memory(np.full(size, 0xFF, np.uint8), self.log)
-
-    def _event(self, *, options: dict[str, Any]) -> float:
-        assert options == {"timing_enabled": True}
-        return self.now
-
-    def _kernel(self, what: str) -> Any:
-        self.did(what)
-        return SimpleNamespace(handle="kernel", arguments_info=[Parameter(0, size) for size in self.sizes])
-
-    def _launch(self, stream: Any, config: Any, kernel: Any, *arguments: Any) -> None:
-        first, second, third, *rest = arguments
-        assert (stream.handle, kernel.handle) == ("s", "kernel")
-        assert config == {"grid": (2, 3, 1), "block": (32, 1, 1), "shmem_size": 65536}
-        assert [(type(each), each.tobytes()) for each in rest] == [
-            (np.int32, b"\4\0\0\0"),
-            (np.uint16, b"\xc0\xbf"),  # 0xbfc0 is -1.5
-            (np.float16, b"\0\x40"),
-        ]
-        self.did("launch")
-        second.data[:] = first.data
-        third.data.view(np.int32)[:] *= 2
-        self.now += 0.25  # milliseconds
-
-    def driver(self) -> Any:
-        def copy(to: int, source: int, size: int, stream: str) -> tuple[Status]:
-            assert stream == "s"
-            ctypes.memmove(to, source, size)
-            return (GOOD,)
-
-        def attribute(which: str, value: int, kernel: str, device: int) -> tuple[Status]:
-            self.did(f"{which} {value} {kernel} {device}")
-            return (GOOD,)
-
-        return SimpleNamespace(
-            cuInit=lambda _: (self.init,),
-            cuDeviceGetCount=lambda: (GOOD, self.devices),
-            cuDriverGetVersion=lambda: (GOOD, 13020),
-            cuDeviceGet=lambda index: (GOOD, index),
-            cuCtxSynchronize=lambda: (self.health,),
-            cuKernelSetAttribute=attribute,
-            cuMemcpyHtoDAsync=copy,
-            cuMemcpyDtoHAsync=copy,
-            CUfunction_attribute=SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared"),
-        )
 
 
 @pytest.fixture
@@ -252,7 +135,7 @@ def test_cuda_core_has_what_is_asked_of_it() -> None:
         real_core.Stream: ("record", "sync", "handle"),
         real_core.Event: ("__sub__",),
         real_core.Buffer: ("handle", "close"),
-        real_core.ObjectCode: ("from_cubin", "from_ptx", "get_kernel"),
+        real_core.ObjectCode: ("from_cubin", "from_ptx", "get_kernel", "handle"),
         real_core.Kernel: ("handle", "arguments_info"),
     }.items():
         assert [name for name in names if not hasattr(kind, name)] == []
@@ -266,6 +149,7 @@ def test_the_bindings_have_what_is_asked_of_them() -> None:
         "cuDeviceGet": 1,
         "cuDriverGetVersion": 0,
         "cuCtxSynchronize": 0,
+        "cuLibraryGetGlobal": 2,
         "cuKernelSetAttribute": 4,
         "cuMemcpyHtoDAsync": 4,
         "cuMemcpyDtoHAsync": 4,

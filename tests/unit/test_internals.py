@@ -334,6 +334,22 @@ def test_a_header_that_another_builder_makes_is_made_first(tree: Tree, flags: tu
     assert tree.read("out") == "2"
 
 
+def test_what_a_file_of_ours_includes_is_known_after_the_first_build(tree: Tree) -> None:
+    code = """
+import SCons.Scanner.C
+def compile(target, source, env): log(str(target[0])); Path(str(target[0])).write_text("x")
+gen = artefact(env, "gen.c", [env.File("source")], Job("gen.c", make=Path("source").read_text))
+env.Command("gen.o", gen, Action(compile, "compile"), CPPPATH=["."], source_scanner=SCons.Scanner.C.CScanner())
+"""
+    tree.write("SConstruct", JOBS + code)
+    tree.write("source", '#include "one.h"\n')
+    tree.write("one.h", "1")
+    assert tree.made() == ["gen.c", "gen.o"]
+    assert tree.made() == []
+    tree.write("one.h", "2")
+    assert tree.made() == ["gen.o"]
+
+
 def test_the_longest_unit_goes_first_over_all_images(tree: Tree) -> None:
     second = """
     other = image(env, "other", [plan], Job("other", units=lambda: [unit(env, "x" * 9 + ".o", [], Job("x" * 9 + ".o", weight=9.0))]))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from project import Project
 
 PACKAGE = Path(scons_gpu.__file__).parent
-ROOMS = ("tune", "source", "split", "plan", "lower", "assemble", "link", "host", "workers", "inspect")
+ROOMS = ("tune", "source", "split", "plan", "lower", "assemble", "link", "host", "loading", "workers", "inspect")
 """In the order of the pipeline, each may import those before it. The choice of candidates knows none of them, and all may name one."""
 SERVING = ("errors", "store", "toolchain")
 """Whoever wants may import these; they import one another and nobody else."""

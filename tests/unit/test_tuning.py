@@ -20,7 +20,6 @@ import scons_gpu
 from scons_gpu.errors import GpuError, SourceError, UsageError
 from scons_gpu.store.files import TEMPORARY
 from scons_gpu.tune.model import Problem, pairs
-from scons_gpu.tune.solution import runs_on
 from scons_gpu.tune.tuning import Device, Solution, Tuning, check, from_text, merge, read, to_text, write
 
 ROOT = str(Path(scons_gpu.__file__).parents[1])
@@ -253,28 +252,6 @@ def test_m13_a_killed_write_leaves_the_old_file_or_the_new_one(tmp_path: Path) -
 
 
 # What runs where.
-
-
-@pytest.mark.parametrize(
-    ("arch", "runs", "does_not"),
-    [
-        ("sm_80", ["8.0", "8.6", "8.9"], ["7.5", "8.7", "9.0"]),
-        ("sm_86", ["8.6", "8.9"], ["8.0", "8.7", "9.0"]),
-        ("sm_87", ["8.7"], ["8.6", "8.9"]),
-        ("sm_90", ["9.0"], ["8.9", "10.0"]),
-        ("sm_90a", ["9.0"], ["10.0"]),
-        ("sm_100", ["10.0", "10.3"], ["11.0", "12.0"]),
-        ("sm_100a", ["10.0"], ["10.3"]),
-        ("sm_100f", ["10.0", "10.3"], ["12.0", "9.0"]),
-        ("sm_110", ["11.0"], ["10.0", "12.0"]),
-        ("sm_120", ["12.0", "12.1"], ["10.0"]),
-        ("compute_80", ["8.0", "8.7", "9.0", "12.1"], ["7.5"]),
-        ("compute_90a", ["9.0"], ["10.0"]),
-        ("compute_100f", ["10.0", "10.3"], ["12.0"]),
-    ],
-)
-def test_what_code_runs_on(arch: str, runs: list[str], does_not: list[str]) -> None:
-    assert [capability for capability in runs + does_not if runs_on(arch, capability)] == runs
 
 
 # Merging.

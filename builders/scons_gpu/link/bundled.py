@@ -64,7 +64,7 @@ def _built(units: Units) -> manifest.BuiltArch:
     return manifest.BuiltArch(
         plan=units.plan,
         objects={digest: entry.path for digest, entry in units.files.items() if entry.path.suffix == ".cubin"},
-        contents={digest: entry.data for digest, entry in units.files.items() if entry.path.suffix == ".cubin"},
+        contents={digest: entry.data for digest, entry in units.files.items()},
         records={digest: entry.record for digest, entry in units.files.items()},
         entries=units.entries,
     )

@@ -89,6 +89,8 @@ class Build:
     """Which of several candidates was taken, and by what; absent in the file where there were none."""
     origin: dict[str, Any] | None = None
     """IR and options that it comes from, where they are not the module's; absent in the file otherwise."""
+    sha256: str | None = None
+    """Of its own object, or PTX, in a bundle; absent in the file elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ class BuiltArch:
     objects: Mapping[str, Path] = field(default_factory=dict)
     """Part digest → its object, for its name."""
     contents: Mapping[str, bytes] = field(default_factory=dict)
-    """Part digest → its object's bytes, in a bundle."""
+    """Part digest → its object's bytes, or its PTX, in a bundle."""
     records: Mapping[str, Record] = field(default_factory=dict)
     """Part digest → its object's record."""
     entries: Mapping[str, str] = field(default_factory=dict)
@@ -202,7 +204,7 @@ def _plain_build(build: Build) -> dict[str, Any]:
     return {name: value for name, value in vars(build).items() if value is not None or name not in _SELDOM}
 
 
-_SELDOM = ("chosen", "origin")
+_SELDOM = ("chosen", "origin", "sha256")
 """Fields that are left out where they say nothing."""
 
 
@@ -335,6 +337,7 @@ def _build(kernel: PlannedKernel, part: Part, built: BuiltArch, found: Mapping[s
         max_threads=threads,
         chosen=kernel.chosen,
         origin=kernel.origin,
+        sha256=hashlib.sha256(built.contents[part.digest]).hexdigest() if part.digest in built.contents else None,
     )
 
 

@@ -133,8 +133,13 @@ class Artefact(SCons.Node.FS.File):  # type: ignore[misc]
             return False
 
     def is_up_to_date(self) -> bool:
-        """As SCons says, and the file is the one that was recorded."""
+        """As SCons says, and the file is the one that was recorded.
+
+        What was just made is current: a scanner asks before it reads a C++ file of ours, and takes nothing from one that is not.
+        """
         try:
+            if self.get_state() == SCons.Node.executed:
+                return self.is_file()
             if not super().is_up_to_date():
                 return False
             return not self.is_file() or (self.is_recorded() and bool(self.attributes.gpu.is_whole()))

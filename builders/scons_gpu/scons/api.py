@@ -23,7 +23,7 @@ def add_to(env: Any) -> None:
 
     _said(settings.check_names)(ARGUMENTS)
     settings.set_defaults(env)
-    for method in (GpuSource, GpuModule, GpuProgram, Ptx, Cubin, Fatbin, DeviceLink):
+    for method in (GpuSource, GpuModule, GpuProgram, Ptx, Cubin, Fatbin, DeviceLink, GpuEmbed, GpuHeader):
         env.AddMethod(_said(method))
     objects.add_builders(env, _said(_declare_object))
 
@@ -93,6 +93,20 @@ def DeviceLink(env: Any, target: Any, objects: Sequence[Any], **kw: Any) -> Any:
     from scons_gpu.scons.builders import declare_device_link  # noqa: PLC0415 - a build without modules pays nothing
 
     return _nodes(declare_device_link(env, _session(), target, objects, **kw))
+
+
+def GpuEmbed(env: Any, target: Any, program: Any) -> Any:  # noqa: N802 - SCons' spelling
+    """An object that holds a program's code, for a C++ program that finds kernels with scons_gpu.hpp."""
+    from scons_gpu.scons.embed import declare_embed  # noqa: PLC0415 - a build without modules pays nothing
+
+    return _nodes(declare_embed(env, _session(), target, program))
+
+
+def GpuHeader(env: Any, target: Any, program: Any) -> Any:  # noqa: N802 - SCons' spelling
+    """A C++ header with a typed function for each kernel of a program whose parameters are known."""
+    from scons_gpu.scons.embed import declare_header  # noqa: PLC0415 - a build without modules pays nothing
+
+    return _nodes(declare_header(env, _session(), target, program))
 
 
 def _declare_object(env: Any, target: Any, source: Any, shared: bool) -> None:  # noqa: FBT001 - `_internals.takes` calls it

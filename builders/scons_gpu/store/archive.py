@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import zipfile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 __all__ = ["read_zip", "write_zip"]
 
@@ -30,8 +32,19 @@ def write_zip(members: Mapping[str, bytes]) -> bytes:
 
 def read_zip(data: bytes) -> dict[str, bytes]:
     """The members, checksums checked. Raises ValueError, with what is wrong, for what is no whole zip."""
+    with _said(), zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return {info.filename: archive.read(info) for info in archive.infolist()}
+
+
+def read_member(path: Path, name: str) -> bytes:
+    """One member of the file, its checksum checked, without reading the others. Raises ValueError as `read_zip`, KeyError, OSError."""
+    with path.open("rb") as file, _said(), zipfile.ZipFile(file) as archive:
+        return archive.read(name)
+
+
+@contextlib.contextmanager
+def _said() -> Iterator[None]:
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            return {info.filename: archive.read(info) for info in archive.infolist()}
+        yield
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
         raise ValueError(str(error)) from None

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import scons_gpu
-from scons_gpu.errors import GpuError, LaunchError, ToolMissingError, from_json
+from scons_gpu.errors import GpuError, LaunchError, from_json
+from scons_gpu.toolchain.cuda_driver import packages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,11 +141,9 @@ class _Process:
 
 def open_here(index: int) -> CudaDevice:
     """The GPU of that number, in this very process. Raises what `tune/device.py` says of `connect`."""
-    try:
-        from scons_gpu.tune.cuda import open_device  # noqa: PLC0415 - only the process that `Apart` starts has CUDA in it
-    except ImportError as error:
-        msg = f"cuda.core cannot be loaded by this Python: {error}"
-        raise ToolMissingError(msg, hint="pip install 'scons-gpu[bench]'") from None
+    packages("bench")
+    from scons_gpu.tune.cuda import open_device  # noqa: PLC0415 - only the process that `Apart` starts has CUDA in it
+
     return open_device(index)
 
 

@@ -10,8 +10,10 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from scons_gpu.errors import LaunchError, UsageError
+from scons_gpu.toolchain.running import runs_on
 from scons_gpu.tune.data import difference
-from scons_gpu.tune.solution import Solution, runs_on
+from scons_gpu.tune.naming import names_of
+from scons_gpu.tune.solution import Solution
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -214,18 +216,7 @@ def _time(device: Gpu, rules: _Rules) -> Timing:
 
 
 def _is_named(dumped: DumpedProblem, pattern: str) -> bool:
-    readable = dumped.problem.kernel
-    return any(name == pattern or fnmatchcase(name, pattern) for name in (dumped.entry, readable, _without_parameters(readable)))
-
-
-def _without_parameters(readable: str) -> str:
-    """`void f<int (*)(int)>(float*)` → `void f<int (*)(int)>`: from the end, since template arguments may have brackets too."""
-    depth = 0
-    for place in range(len(readable) - 1, -1, -1):
-        depth += {")": 1, "(": -1}.get(readable[place], 0)
-        if readable[place] == "(" and not depth:
-            return readable[:place]
-    return readable
+    return any(name == pattern or fnmatchcase(name, pattern) for name in names_of(dumped.entry, dumped.problem.kernel))
 
 
 def _plain(measured: Measured) -> dict[str, Any]:

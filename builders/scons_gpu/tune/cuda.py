@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from cuda import core
 from cuda.bindings import driver
 
-from scons_gpu.errors import GpuError, LaunchError, ToolError, ToolMissingError, UsageError
+from scons_gpu.errors import GpuError, LaunchError, ToolError, UsageError
+from scons_gpu.toolchain.cuda_driver import checked, code, devices, words
 from scons_gpu.tune.data import contents
 from scons_gpu.tune.launch import TYPES, Buffer
 from scons_gpu.tune.solution import Device
@@ -28,32 +29,15 @@ _SCALARS |= {"u8": np.uint8, "u32": np.uint32, "u64": np.uint64}
 
 def open_device(index: int) -> CudaDevice:
     """The device of that number. Raises ToolMissingError, which says whether driver or device is missing; UsageError for the number."""
-    count = _devices()
+    count = devices(driver, elsewhere=_ELSEWHERE)
     if not 0 <= index < count:
         msg = f"--device {index}: there is no such device; there {'is one, 0' if count == 1 else f'are {count}, from 0'}"
         raise UsageError(msg)
     try:
         return CudaDevice(index)
     except Exception as error:
-        msg = f"device {index} cannot be used: {_words(error)}"
+        msg = f"device {index} cannot be used: {words(error)}"
         raise ToolError(msg, hint="`nvidia-smi` says who uses it") from error
-
-
-def _devices() -> int:
-    """How many there are. cuda.core itself must not be asked before this: without a driver it fails in ways that say little."""
-    try:
-        status = driver.cuInit(0)[0]
-        status, count = driver.cuDeviceGetCount() if not status.value else (status, 0)
-    except RuntimeError as error:  # cuda.pathfinder finds no libcuda
-        msg = "there is no CUDA driver on this machine"
-        raise ToolMissingError(msg, output=str(error), hint=_ELSEWHERE) from None
-    if status.name == "CUDA_ERROR_NO_DEVICE" or (not status.value and not count):
-        msg = "there is a CUDA driver on this machine, and no device"
-        raise ToolMissingError(msg, hint=_ELSEWHERE)
-    if status.value:
-        msg = f"the CUDA driver does not start: {status.name}"
-        raise ToolMissingError(msg, hint="`nvidia-smi` may say more")
-    return int(count)
 
 
 class CudaDevice:
@@ -75,7 +59,7 @@ class CudaDevice:
     def facts(self) -> Device:
         """What it is."""
         major, minor = self._device.compute_capability
-        version = self._checked(driver.cuDriverGetVersion())
+        (version,) = checked(driver.cuDriverGetVersion())
         newest = f"{version // 1000}.{version % 1000 // 10}"  # 13020 is 13.2, as cuDriverGetVersion documents it
         return Device(name=self._device.name, capability=f"{major}.{minor}", driver=newest)
 
@@ -88,8 +72,7 @@ class CudaDevice:
         """Loads a kernel and makes its buffers."""
         self._unload()
         with self._told("does not load"):
-            kind = core.ObjectCode
-            self._code = (kind.from_ptx if ptx else kind.from_cubin)(image)
+            self._code = code(core, image, ptx=ptx)
             self._kernel = self._code.get_kernel(entry)
             self._check_parameters(launch)
             self._allow_shared(launch.shared)
@@ -111,7 +94,8 @@ class CudaDevice:
         """More than 48 KiB of dynamic shared memory must be asked for, kernel by kernel."""
         if size:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            self._checked(driver.cuKernelSetAttribute(attribute, size, self._kernel.handle, self._checked(driver.cuDeviceGet(self._index))))
+            (device,) = checked(driver.cuDeviceGet(self._index))
+            checked(driver.cuKernelSetAttribute(attribute, size, self._kernel.handle, device))
 
     def _make_arguments(self, launch: Launch) -> None:
         for place, each in enumerate(launch.arguments):
@@ -126,7 +110,7 @@ class CudaDevice:
     def _fill(self) -> None:
         for buffer, memory, place in self._buffers:
             data = np.frombuffer(contents(buffer, place=place), dtype=np.uint8)
-            self._checked(driver.cuMemcpyHtoDAsync(int(memory.handle), data.ctypes.data, buffer.bytes, self._stream.handle))
+            checked(driver.cuMemcpyHtoDAsync(int(memory.handle), data.ctypes.data, buffer.bytes, self._stream.handle))
             self._stream.sync()  # `data` must live until then
 
     def run(self) -> tuple[bytes, ...]:
@@ -139,7 +123,7 @@ class CudaDevice:
 
     def _read(self, buffer: Buffer, memory: Any) -> bytes:  # noqa: ANN401 - cuda.core's
         data = np.empty(buffer.bytes, dtype=np.uint8)
-        self._checked(driver.cuMemcpyDtoHAsync(data.ctypes.data, int(memory.handle), buffer.bytes, self._stream.handle))
+        checked(driver.cuMemcpyDtoHAsync(data.ctypes.data, int(memory.handle), buffer.bytes, self._stream.handle))
         self._stream.sync()
         return data.tobytes()
 
@@ -177,24 +161,8 @@ class CudaDevice:
         except GpuError:
             raise
         except Exception as error:
-            msg = f"it {what}: {_words(error)}"
+            msg = f"it {what}: {words(error)}"
             raise LaunchError(msg) from error
-
-    def _checked(self, answer: tuple[Any, ...]) -> Any:  # noqa: ANN401 - whatever the driver gives
-        status, *values = answer
-        if status.value:
-            _refuse(status.name)
-        return values[0] if values else None
-
-
-def _words(error: Exception) -> str:
-    """On one line: cuda.core appends the driver's documentation."""
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-def _refuse(status: str) -> NoReturn:
-    msg = f"the driver says {status}"
-    raise LaunchError(msg)
 
 
 def _scalar(scalar: Scalar) -> Any:  # noqa: ANN401 - numpy's types

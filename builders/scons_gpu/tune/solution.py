@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from scons_gpu.errors import SourceError, UsageError
-from scons_gpu.toolchain.arch import KNOWN, Target
+from scons_gpu.toolchain.arch import KNOWN
+from scons_gpu.toolchain.running import runs_on
 from scons_gpu.tune.model import Pairs, Problem, label, pairs
 
-__all__ = ["Device", "Solution", "from_json", "refusal", "runs_on"]
+__all__ = ["Device", "Solution", "from_json", "refusal"]
 
 _UNDECIDED = "a tuning file holds what was decided: measure the problem with scons-gpu bench, or take the entry out"
 _CAPABILITY = re.compile(r"[1-9]\d*\.\d")
-# GPUs of Tegra: their machine code runs on no other GPU, nor other GPUs' on them (CUDA C++ Programming Guide, "Binary Compatibility").
-_TEGRA = frozenset({53, 62, 72, 87, 101, 110})
 
 
 @dataclass(frozen=True)
@@ -64,21 +63,6 @@ class Solution:
             "device": dict(vars(self.device)),
             "tools": dict(self.tools),
         }
-
-
-def runs_on(arch: str, capability: str) -> bool:
-    """Whether code of `arch` (`sm_80`, `sm_90a`, `sm_100f`, `compute_80`) runs on a GPU of this compute capability (`8.6`).
-
-    Machine code runs on its own generation, from its own number on, but never between Tegra and other GPUs; PTX on all that is newer;
-    `a` on that one GPU, `f` from its own number on, within the generation. Raises UsageError for what is no architecture.
-    """
-    target = Target(name=arch, real=arch.startswith("sm_"))
-    device, number = int(capability.replace(".", "")), target.number
-    if target.suffix == "a" or device == number:
-        return device == number
-    if target.real and {device, number} & _TEGRA:
-        return False
-    return device > number and (device // 10 == number // 10 or not (target.real or target.suffix))
 
 
 def refusal(solution: Solution) -> str:
