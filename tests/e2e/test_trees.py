@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from project import HEAD, Project, ll
+from project import CUDA, HEAD, Project, ll
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -109,7 +109,7 @@ __global__ void gemm(const float* a, float* c) {
 @pytest.mark.parametrize("folder", ["variant", ""])
 def test_m9_candidates_in_a_variant_folder(project: Project, folder: str) -> None:
     where = f'variant_dir="{folder}", duplicate=0, ' if folder else ""
-    project.write("SConstruct", HEAD + f'SConscript("src/SConscript", {where}exports="env")\n')
+    project.write("SConstruct", HEAD + CUDA + f'SConscript("src/SConscript", {where}exports="env")\n')
     project.write(
         "src/SConscript",
         'Import("env")\nops = env.GpuModule("ops", ["k.cu"], candidates={"k": [{"TIMES": 3}, {"TIMES": 2}]})\nother = env.GpuModule("other", ["o.ll"])\n'
