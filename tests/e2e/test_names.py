@@ -6,7 +6,7 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
-from project import Project, ll
+from project import CUDA, Project, ll
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +46,8 @@ def test_a_slice_that_the_store_lost_comes_from_the_right_variant(project: Proje
     """One file may be in a module twice, with other options, and its units are then those of two splits."""
     project.write(
         "SConstruct",
-        'two = env.GpuSource("k.cu", CPPDEFINES={"NAME": "two"})\nenv.GpuProgram("build/net", env.GpuModule("net", ["k.cu", two]))\n',
+        CUDA
+        + 'two = env.GpuSource("k.cu", CPPDEFINES={"NAME": "two"})\nenv.GpuProgram("build/net", env.GpuModule("net", ["k.cu", two]))\n',
     )
     project.write("k.cu", "#ifndef NAME\n#define NAME one\n#endif\n__global__ void NAME(int *x) { *x = 1; }\n")
     project.build("-j2")

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from project import HEAD, LL_HEAD, Project, ll
+from project import CUDA, HEAD, LL_HEAD, Project, ll
 
 import scons_gpu
 
@@ -59,7 +59,7 @@ def test_cached_dependencies_link_no_stale_object(net: Project, option: str) -> 
 
 
 def test_cached_dependencies_see_a_header_under_implicit_cache(project: Project) -> None:
-    project.write("SConstruct", NET.replace(".ll", ".cu"))
+    project.write("SConstruct", CUDA + NET.replace(".ll", ".cu"))
     project.write("net.cu", '#include "value.h"\n__global__ void one(float* data) { *data = VALUE; }\n')
     project.write("value.h", "#define VALUE 1.0f\n")
     project.build("--implicit-cache")
@@ -369,7 +369,8 @@ def test_clang_s_errors_are_its_own_words_once(project: Project) -> None:
 def test_everything_that_can_go_on_goes_on_under_keep_going(project: Project) -> None:
     project.write(
         "SConstruct",
-        """
+        CUDA
+        + """
 parts = [env.GpuModule(name, [f"{name}.{suffix}"]) for name, suffix in (("broken", "ll"), ("wrong", "cu"), ("good", "ll"))]
 env.GpuProgram("build/net", env.GpuModule("net", ["net.ll"], submodules=parts))
 """,

@@ -181,11 +181,11 @@ def test_t10_no_path_and_no_time_in_objects(
 
 
 def test_l11_100_parallel_calls_give_equal_bytes(provider: PtxasProvider, save: Callable[..., LinkInput]) -> None:
+    """Of the link: those of what compiles are beside those of the other providers, in `test_providers`."""
     inputs = [save("a", kernel("a")), save("calls", CALLS)]
     with ThreadPoolExecutor(8) as pool:
-        objects = {each.data for each in pool.map(lambda _: provider.compile_relocatable(CALLS, target=SM_90, options=PLAIN), range(100))}
         images = {each.data for each in pool.map(lambda _: provider.link(inputs, target=SM_90, options=PLAIN), range(100))}
-    assert (len(objects), len(images)) == (1, 1)
+    assert len(images) == 1
 
 
 def test_maxrregcount_and_what_it_costs_is_in_the_resources(provider: PtxasProvider) -> None:
