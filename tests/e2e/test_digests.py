@@ -101,7 +101,7 @@ env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[apart, shared, 
     assert again["renamed"][0] == shared["_Z3twoPf"][0]
     kernels = project.manifest()["modules"]["shared"]["kernels"]
     for symbol, kernel in project.manifest()["modules"]["apart"]["kernels"].items():
-        ours, theirs = ({**it["archs"]["sm_90"], "object": "", "entry": ""} for it in (kernel, kernels[symbol]))
+        ours, theirs = ({**it["archs"]["sm_90"], "object": "", "entry": "", "sha256": ""} for it in (kernel, kernels[symbol]))
         assert ours == theirs
     assert project.stats()["twins"] == 6
     assert project.done()["assemble"] == 6 + 4
