@@ -12,6 +12,7 @@ from scons_gpu.link import elf
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 MODULES = """
 image = env.GpuModule("image", ["net.ll"])
@@ -46,6 +47,20 @@ def net(project: Project) -> Project:
     return project
 
 
+@pytest.fixture(scope="module")
+def dumped(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Built, with all that can be written in `seen`. Who changes anything works on a copy."""
+    project = net(Project(tmp_path_factory.mktemp("dumped") / "project"))
+    project.build("-j2", "GPU_DUMP=seen")
+    return project
+
+
+@pytest.fixture
+def copy(dumped: Project, tmp_path: Path) -> Project:
+    shutil.copytree(dumped.root, tmp_path / "project")
+    return Project(tmp_path / "project")
+
+
 def names(kernels: Sequence[str], module: str) -> list[str]:
     arch, suffixes = SHAPES[module]
     return sorted(f"{kernel}.{arch}.{suffix}" for kernel in kernels for suffix in suffixes)
@@ -57,8 +72,8 @@ def written(project: Project, folder: str) -> list[str]:
     return sorted(name for name in found if not name.startswith("state"))
 
 
-def test_each_unit_of_each_link_mode_is_written(project: Project) -> None:
-    net(project).build("-j2", "GPU_DUMP=seen")
+def test_each_unit_of_each_link_mode_is_written(dumped: Project) -> None:
+    project = dumped
     for module, (arch, _) in SHAPES.items():
         assert written(project, f"seen/build/net/{module}") == names(["odd", "one"], module)
         base = f"seen/build/net/{module}/odd.{arch}"
@@ -77,14 +92,14 @@ def test_each_unit_of_each_link_mode_is_written(project: Project) -> None:
     assert project.read("seen/build/net/text.compute_90.ptx") == project.read("build/net/text/compute_90.ptx")
 
 
-def test_a_build_with_nothing_to_do_writes_the_same_and_changes_nothing(project: Project) -> None:
-    net(project).build("GPU_DUMP=first")
+def test_a_build_with_nothing_to_do_writes_the_same_and_changes_nothing(copy: Project) -> None:
+    project = copy
     made = {name: data for name, data in project.files("build/**/*").items() if not name.endswith(".d")}
     project.idle()  # no signature knows of it
     project.build("-j3", "GPU_DUMP=second")
     assert set(project.done()) == {"dump"}
     assert [project.stats()[name] for name in ("compiled", "reused", "linked", "failed")] == [0, 0, 0, 0]
-    first, second = project.files("first/**/*"), project.files("second/**/*")
+    first, second = project.files("seen/**/*"), project.files("second/**/*")
     assert {name.partition("/")[2]: data for name, data in first.items()} == {name.partition("/")[2]: data for name, data in second.items()}
     assert len(first) > 40
     assert {name: data for name, data in project.files("build/**/*").items() if not name.endswith(".d")} == made
@@ -96,8 +111,8 @@ def test_the_dump_of_one_image_is_that_of_its_units(project: Project) -> None:
     assert {name.split("/")[3].partition(".")[0] for name in project.files("seen/**/*")} == {"whole"}
 
 
-def test_an_older_dump_is_replaced(project: Project) -> None:
-    net(project).build("GPU_DUMP=seen")
+def test_an_older_dump_is_replaced(copy: Project) -> None:
+    project = copy
     project.write("net.ll", ll("one=7.0", head=STATE) + STACK)
     project.edit(
         "SConstruct", 'env.GpuModule("apart", ["net.ll"], GPU_LINK="bundle")', 'env.GpuModule("apart", ["net.ll"], GPU_LINK="whole")'
@@ -129,8 +144,9 @@ def test_a_store_that_is_gone_is_filled_again(project: Project) -> None:
 
 
 @pytest.mark.parametrize("option", ["-n", "-q", "-c"])
-def test_who_only_looks_writes_nothing_and_cleaning_takes_nothing(project: Project, option: str) -> None:
-    net(project).build()
+def test_who_only_looks_writes_nothing_and_cleaning_takes_nothing(copy: Project, option: str) -> None:
+    project = copy
+    shutil.rmtree(project.path("seen"))
     project.write("seen/build/net/image/one.sm_90.ptx", "as it was\n")
     assert project.run(option, "GPU_DUMP=seen").returncode == 0
     assert project.files("seen/**/*") == {"seen/build/net/image/one.sm_90.ptx": b"as it was\n"}
