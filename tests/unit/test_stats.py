@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FIELDS = [
     "schema", "build", "modules", "kernels", "references", "unique", "shared", "needed", "compiled", "reused", "deferred", "failed",
-    "linked", "twins", "candidates", "verified", "wall_seconds", "cpu_seconds",
+    "linked", "hosts", "twins", "candidates", "verified", "wall_seconds", "cpu_seconds",
 ]  # fmt: skip
 
 

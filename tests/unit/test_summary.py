@@ -49,6 +49,12 @@ def test_an_image_without_units() -> None:
     assert summary(Stats(linked=1, wall_seconds=0.1)) == "units 0: none · 1 image · 0.1 s"
 
 
+def test_an_edit_of_host_code() -> None:
+    found = Stats(references=3, unique=3, hosts=1, wall_seconds=0.1)
+    assert summary(found) == "units 3: 3 current · 1 host object · 0.1 s"
+    assert summary(Stats(hosts=2, wall_seconds=0.1)) == "units 0: none · 2 host objects · 0.1 s"
+
+
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
 def test_the_parts_add_up(compiled: int, reused: int, deferred: int, current: int, shared: int) -> None:
     needed = compiled + reused + deferred

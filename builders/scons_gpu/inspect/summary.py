@@ -33,7 +33,12 @@ def summary(stats: Stats) -> str:
         f"{units}: " + (", ".join(f"{count} {what}" for what, count in counts.items() if count) or "none"),
         f"{stats.candidates} other candidates" if stats.candidates else "",
         f"{stats.verified} verified" if stats.verified else "",
-        f"{stats.linked} image{'s' if stats.linked > 1 else ''}" if stats.linked else "",
+        _several(stats.linked, "image"),
+        _several(stats.hosts, "host object"),
         f"{stats.wall_seconds:.1f} s",
     ]
     return " · ".join(part for part in parts if part)
+
+
+def _several(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count > 1 else ''}" if count else ""

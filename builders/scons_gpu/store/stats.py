@@ -46,6 +46,8 @@ class Stats:
     """Things that failed: units, sources, images. Units that were verified and differ too."""
     linked: int = 0
     """Images made."""
+    hosts: int = 0
+    """Objects of programs made, each with the host's half of a `.cu`."""
     twins: int = 0
     candidates: int = 0
     """Units that were compiled to choose from, or could not be, and that no image took."""
@@ -57,8 +59,8 @@ class Stats:
 
     @property
     def did_nothing(self) -> bool:
-        """Whether no unit was due, verified or compiled to choose from, no image was made and nothing failed."""
-        return not (self.needed or self.candidates or self.verified or self.failed or self.linked)
+        """Whether no unit was due, verified or compiled to choose from, no image or object of a program was made and nothing failed."""
+        return not (self.needed or self.candidates or self.verified or self.failed or self.linked or self.hosts)
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""
@@ -99,7 +101,8 @@ def _count(build: str, records: list[_Record]) -> Stats:
         reused=len(needed - compiled - deferred),
         deferred=len(deferred),
         failed=len(broken) + sum(record.get("result") in _FAILED and not _unit(record) for record in actions),
-        linked=sum(record.get("result") == "built" and record.get("stage") == "link" for record in actions),
+        linked=_built(actions, "link"),
+        hosts=_built(actions, "host"),
         twins=int(end.get("twins", 0)),
         candidates=len(lost),
         verified=len(_units(actions, "same", "differs")),
@@ -121,6 +124,10 @@ def _candidates(actions: list[_Record]) -> set[str]:
 
 def _units(actions: list[_Record], *results: str) -> set[str]:
     return {_unit(action) for action in actions if action.get("result") in results} - {""}
+
+
+def _built(actions: list[_Record], stage: str) -> int:
+    return sum(action.get("result") == "built" and action.get("stage") == stage for action in actions)
 
 
 def _cpu(actions: list[_Record]) -> dict[str, float]:
