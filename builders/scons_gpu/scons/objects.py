@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scons_gpu.scons import _internals
-from scons_gpu.toolchain import fingerprint, runtime
-from scons_gpu.toolchain.facts import Facts
+from scons_gpu.scons.later import later
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from scons_gpu.toolchain import facts, fingerprint, runtime
+else:
+    facts, fingerprint = later("scons_gpu.toolchain.facts"), later("scons_gpu.toolchain.fingerprint")
+    runtime = later("scons_gpu.toolchain.runtime")
 
 __all__ = ["add_builders"]
 
@@ -63,7 +67,7 @@ def _runtime(source: Any, target: Any, env: Any, for_signature: Any) -> list[str
         job.workspace.session.warn(f"no {runtime.LIBRARY} beside CUDA's headers; the linker has to find it (looked in {places})")
         return [f"-l:{runtime.LIBRARY}", *_SYSTEM]
     if for_signature:
-        return [fingerprint.plain_file(str(library), version="", facts=Facts(job.workspace.facts)).sha256, *_SYSTEM]
+        return [fingerprint.plain_file(str(library), version="", facts=facts.Facts(job.workspace.facts)).sha256, *_SYSTEM]
     return [str(library), *_SYSTEM]
 
 

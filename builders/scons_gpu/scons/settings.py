@@ -47,10 +47,7 @@ VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_OPT": (3, "optimisation level of what lowers and of the assembler, 0 to 3"),
     "GPU_LINK": ("image", "image: one linked cubin per module; whole: one assembled in one piece; bundle: kernels side by side"),
     "GPU_LOWER": ("auto", "auto: libNVVM where it reads our IR, else LLVM; llvm; nvvm: an error where libNVVM does not"),
-    "GPU_PROVIDER": (
-        "auto",
-        "what assembles and links: ptxas, nvptxcompiler, nvjitlink, driver, none, a pair as nvptxcompiler+nvlink, or auto",
-    ),
+    "GPU_PROVIDER": ("auto", "what assembles and links: auto, ptxas, nvptxcompiler, nvjitlink, driver, none, or a pair as ptxas+nvjitlink"),
     "GPU_DEFER": ("auto", "auto: PTX goes to the link only where nothing makes objects; always: relocatable assembly counts as absent"),
     "GPU_FRONTEND": ("auto", "what compiles .cu: auto, clang, nvcc or nvrtc"),
     "GPU_CLANG": ("", "path of clang"),
