@@ -17,6 +17,8 @@ import pytest
 from project import Project, ll
 from test_interrupts import settled, wait_for
 
+import scons_gpu
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -162,20 +164,20 @@ def without(folder: Path, package: str) -> str:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     for path in Path(sysconfig.get_path("purelib")).iterdir():
-        if path.suffix != ".pth" and not path.name.startswith(package):
+        if path.suffix != ".pth" and not path.name.startswith((package, "scons_gpu")):
             (packages / path.name).symlink_to(path)
+    shutil.copytree(Path(scons_gpu.__file__).parent, packages / "scons_gpu")  # its links would lead to its neighbours
     return str(folder / "bin/python")
 
 
 def test_without_cuda_python_the_rest_is_taken_and_what_is_called_through_it_says_so(project: Project, tmp_path: Path) -> None:
     python = without(tmp_path / "python", "cuda")
+    environ = {name: value for name, value in project.environ.items() if name != "PYTHONPATH"}  # where the package is installed, all is
     project.write("net.ll", NET)
     project.write("SConstruct", 'env.GpuProgram("build/net", env.GpuModule("net", ["net.ll"]))\n')
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [python, *arguments], cwd=project.root, env=project.environ, capture_output=True, text=True, timeout=300, check=False
-        )
+        return subprocess.run([python, *arguments], cwd=project.root, env=environ, capture_output=True, text=True, timeout=300, check=False)
 
     built = run("-m", "SCons", "-j2")
     assert (built.returncode, built.stderr) == (0, "")
