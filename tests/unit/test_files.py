@@ -132,3 +132,30 @@ def test_r5_killed_at_any_moment_the_file_is_whole(tmp_path: Path) -> None:
             writer.send_signal(signal.SIGKILL)
         if path.exists():
             assert path.read_text() in ("a" * 500_000, "b" * 500_000)
+
+
+def test_a_device_is_written_into(tmp_path: Path) -> None:
+    """`-o /dev/null`, by root: a rename would put a plain file in its place, for the whole machine. A link to it stands for it here."""
+    link = tmp_path / "null"
+    link.symlink_to("/dev/null")
+    write_atomic(link, b"gone")
+    assert link.is_symlink()
+    assert link.is_char_device()
+    assert list(tmp_path.iterdir()) == [link]
+
+
+def test_what_a_process_has_open_is_written_into() -> None:
+    """`-o /dev/stdout`, and what a shell calls `>(command)`."""
+    reading, writing = os.pipe()
+    write_atomic(Path(f"/proc/self/fd/{writing}"), "through a pipe")
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        assert pipe.read() == "through a pipe"
+
+
+def test_a_link_to_a_file_is_replaced(tmp_path: Path) -> None:
+    kept, link = tmp_path / "kept", tmp_path / "link"
+    kept.write_text("old")
+    link.symlink_to(kept)
+    write_atomic(link, "new")
+    assert (link.is_symlink(), link.read_text(), kept.read_text()) == (False, "new", "old")

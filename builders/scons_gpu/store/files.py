@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import GpuError
@@ -27,9 +28,13 @@ def write_atomic(path: Path, data: bytes | str, *, sync: bool = True) -> None:
 
     `sync` is for all that is believed without looking into it. Entries of the store are checked against a checksum whenever they
     are used, so they go without: on ext4 a small file takes 0.09 ms, and 0.6 ms synced.
+    What is no file to be replaced, /dev/null and /dev/stdout above all, is written into.
     Raises GpuError that names the path (a full disk, a folder that cannot be written); no temporary file stays behind.
     """
     content = data.encode() if isinstance(data, str) else data
+    if _is_stream(path):
+        _write_into(path, content)
+        return
     temporary = path.parent / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(6)}"
     try:
         try:
@@ -55,6 +60,22 @@ def unwritable(path: Path, error: OSError) -> GpuError:
     else:
         hint = ""
     return GpuError(f"cannot write {path}: {(error.strerror or str(error)).lower()}", hint=hint)
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether there is a device, or one of the links by which a process names what it has open: a rename would take those away."""
+    try:
+        return stat.S_ISCHR(path.stat().st_mode) or (path.is_symlink() and path.parts[:2] in {("/", "dev"), ("/", "proc")})
+    except OSError:
+        return False
+
+
+def _write_into(path: Path, data: bytes) -> None:
+    try:
+        with path.open("wb") as stream:
+            stream.write(data)
+    except OSError as error:
+        raise unwritable(path, error) from error
 
 
 def _write(path: Path, data: bytes, *, sync: bool) -> None:
