@@ -1,0 +1,66 @@
+"""Which files a program was made from: the leaves of its graph, each with a name that does not tell where it lies on a machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scons_gpu.scons.sources import Compiling
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["Read", "read"]
+
+
+@dataclass(frozen=True)
+class Read:
+    """One file."""
+
+    kind: str
+    """`source`, `header`, or `tuning`."""
+    name: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class _Roots:
+    """Folders that differ from machine to machine, with what stands for them: as `__FILE__` and line information have it."""
+
+    top: Path
+    clang: Path | None = None
+    headers: Path | None = None
+
+    def name(self, path: Path) -> str:
+        """The path as it is the same everywhere."""
+        for root, prefix in ((self.headers, "cuda/"), (self.top, ""), (self.clang, "clang/")):
+            if root is not None and path.is_relative_to(root):
+                return prefix + path.relative_to(root).as_posix()
+        parts = path.parts
+        below = parts[parts.index("include") + 1 :] if "include" in parts[:-1] else parts[-1:]
+        return "/".join(("system", *below))
+
+
+def read(programs: Sequence[Any], top: Path) -> Iterator[Read]:
+    """Sources, headers that compilers read, and tuning files. `programs`: the nodes of manifests, whose chains are all done."""
+    known: set[Any] = set(programs)
+    waiting = list(programs)
+    while waiting:
+        node = waiting.pop()
+        job = node.attributes.gpu
+        for child in node.children(scan=0):
+            if getattr(child.attributes, "gpu", None) is None:
+                yield _leaf(child, job, top)
+            elif child not in known:
+                known.add(child)
+                waiting.append(child)
+
+
+def _leaf(node: Any, job: Any, top: Path) -> Read:
+    path = Path(node.rfile().get_abspath())
+    if not isinstance(job, Compiling):
+        return Read("tuning" if job.stage == "choose" else "source", _Roots(top).name(Path(node.srcnode().get_abspath())), path)
+    roots = _Roots(top, Path(job.tool.path).parent.parent, Path(job.headers).absolute() if job.headers else None)
+    kind = "source" if node is job.source.node else "header"
+    return Read(kind, roots.name(Path(node.srcnode().get_abspath())), path)
