@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Problem", "difference", "guarded"]
 
-_UNREADABLE = (GpuError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError, struct.error)
+_UNREADABLE = (
+    *(GpuError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, EOFError),
+    *(struct.error, zipfile.BadZipFile),
+)
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,12 @@ def decompress(data: bytes, *, most: int) -> bytes:
             if len(found) > most:
                 msg = f"it unpacks to more than {most} bytes"
                 raise Oversized(msg)
+        told = zstandard.get_frame_parameters(data).content_size
     except zstandard.ZstdError as error:
         raise ValueError(str(error)) from None
+    if told != zstandard.CONTENTSIZE_UNKNOWN and len(found) < told:  # the reader takes the end of the data for the end of the frame
+        msg = f"zstd: cut short, {len(found)} of {told} bytes come out"
+        raise ValueError(msg)
     return bytes(found)
 
 

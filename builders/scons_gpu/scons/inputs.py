@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scons_gpu.scons.sources import Compiling
+from scons_gpu.source.clang import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Read", "read"]
+__all__ = ["Read", "Roots", "read"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class _Roots:
+class Roots:
     """Folders that differ from machine to machine, with what stands for them: as `__FILE__` and line information have it."""
 
     top: Path
@@ -60,7 +61,8 @@ def read(programs: Sequence[Any], top: Path) -> Iterator[Read]:
 def _leaf(node: Any, job: Any, top: Path) -> Read:
     path = Path(node.rfile().get_abspath())
     if not isinstance(job, Compiling):
-        return Read("tuning" if job.stage == "choose" else "source", _Roots(top).name(Path(node.srcnode().get_abspath())), path)
-    roots = _Roots(top, Path(job.tool.path).parent.parent, Path(job.headers).absolute() if job.headers else None)
+        return Read("tuning" if job.stage == "choose" else "source", Roots(top).name(Path(node.srcnode().get_abspath())), path)
+    home = Path(job.tool.path).parent.parent
+    roots = Roots(top, None if home in SYSTEM else home, Path(job.headers).absolute() if job.headers else None)
     kind = "source" if node is job.source.node else "header"
     return Read(kind, roots.name(Path(node.srcnode().get_abspath())), path)

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import SCons
-
 import scons_gpu
 from scons_gpu.errors import UsageError
 from scons_gpu.scons import _internals, inputs
@@ -129,7 +127,7 @@ def declare_release(  # noqa: PLR0913 - what a release is
     if options.level not in zstd.LEVELS:
         msg = f"GpuRelease({target}): level={level}"
         raise UsageError(msg, hint=f"compression has the levels {zstd.LEVELS.start} to {zstd.LEVELS.stop - 1}")
-    versions = {"scons-gpu": identity(), "scons": SCons.__version__}
+    versions = {"scons-gpu": identity(), "scons": _internals.version()}
     job = ReleaseJob(
         workspace=manifests[0].attributes.gpu.workspace,
         name=os.path.relpath(path, top),
