@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.process import Finished
     from scons_gpu.toolchain.tools import Tool
 
-__all__ = ["SYSTEM", "SDK", "Compiled", "command", "compile_cuda", "environ", "from_top", "prefix_maps", "settled"]
+__all__ = ["SDK", "SYSTEM", "Compiled", "command", "compile_cuda", "environ", "from_top", "prefix_maps", "settled"]
 
 SDK = "12.9"
 """What clang knows; it shapes which launch functions it calls, not which headers it can read."""
