@@ -1,6 +1,6 @@
 """Changes single bytes of a release, and counts those that `scons-gpu verify` does not find: `python benchmarks/releases.py ARCHIVE [N]`.
 
-One half in the archive as it is, the other in the tar file inside, packed again. Prints what found them; ends with 1 if anything was not found.
+One half in the archive as it is, the other in the tar file inside, packed again. Prints what found them; ends with 1 if one was missed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 def changed(data: bytes, chance: random.Random) -> bytes:
+    """The same with one byte that is another."""
     place = chance.randrange(len(data))
     return data[:place] + bytes([data[place] ^ chance.randrange(1, 256)]) + data[place + 1 :]
 
@@ -52,6 +53,7 @@ def _kind(problem: str) -> str:
 
 
 def main(archive: str, times: str = "1000") -> int:
+    """The exit code."""
     data, chance = Path(archive).read_bytes(), random.Random(11)  # noqa: S311 - the same bytes in each run
     _, files, tar = unpack(data)
     level = json.loads(files[release.PROVENANCE])["predicate"]["buildDefinition"]["internalParameters"]["compression"]["level"]

@@ -16,6 +16,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from project import CUDA, HEAD, Project, ll
 
 import scons_gpu
+from scons_gpu.inspect.differing import places
 from scons_gpu.inspect.verify import unpack, verify
 from scons_gpu.link import manifest, provenance, release, tarball, zstd
 
@@ -41,6 +42,7 @@ apart = env.GpuModule("apart", ["add.ll"], GPU_LINK="bundle")
 net = env.GpuProgram("build/net", env.GpuModule("net", ["k/scale.cu", "counts.ll"], submodules=[apart], CPPPATH=["k", "build"]))
 other = env.GpuProgram("build/other", env.GpuModule("other", ["add.ll"], GPU_ARCHS="sm_90", GPU_LINEINFO=ARGUMENTS.get("lines", "0")))
 env.GpuRelease("dist/net-1.0.tar.zst", [net, other], licenses=["LICENSE", "k/NOTICE"], level=3)
+env.GpuRelease("dist/bare-1.0.tar.zst", net, notes=False, level=3)
 """
 FILES = [
     "LICENSES/LICENSE",
@@ -145,7 +147,7 @@ def test_elsewhere_it_is_the_same_and_an_edit_that_shows_is_packed(archive: byte
     other.idle()
     other.edit("k/h.h", "1.0f", "1.0f  // a comment: no code changes, and what is said of the input does")
     other.build()
-    assert dict(other.done()) == {"source": 2, "release": 1}
+    assert dict(other.done()) == {"source": 2, "release": 2}
     said = [
         provenance.from_text(unpack(each)[1][release.PROVENANCE].decode(), path="p")
         for each in (archive, other.bytes("dist/net-1.0.tar.zst"))
@@ -157,6 +159,19 @@ def test_elsewhere_it_is_the_same_and_an_edit_that_shows_is_packed(archive: byte
     assert not other.exists("dist/net-1.0.tar.zst")
     other.build("-c")
     assert not list(other.path("build").rglob("*.inputs.json"))
+
+
+def test_without_notes_no_code_tells_which_tools_made_it(project: Project, archive: bytes) -> None:
+    bare = project.bytes("dist/bare-1.0.tar.zst")
+    assert verify(bare).problems == []
+    files, told = unpack(bare)[1], unpack(archive)[1]
+    for name in ("net/net.fatbin", "net/net/sm_90.cubin", "net/apart.gpubundle"):
+        assert b"Cuda compilation tools" in told[name]
+        assert b"Cuda compilation tools" not in files[name]
+        assert len(files[name]) == len(told[name])
+    assert [place.where for place in places(told["net/net/sm_90.cubin"], files["net/net/sm_90.cubin"])] == [".note.nv.tkinfo"]
+    said = provenance.from_text(files[release.PROVENANCE].decode(), path="p")
+    assert (said.external["notes"], said.external["lineinfo"]) == (False, False)
 
 
 def test_any_byte_that_is_another_is_found(archive: bytes) -> None:

@@ -160,7 +160,11 @@ def _statement(found: Verdict, said: Provenance) -> Iterator[Problem]:
     if provenance.to_text(said).encode() != found.files[release.PROVENANCE]:
         yield Problem(release.PROVENANCE, "", "is not written as a build writes it")
     held = {path: release.digest(data) for path, data in found.files.items() if path not in (release.SUMS, release.PROVENANCE)}
-    parameters = release.externals(found.name, found.programs, release.Options(lineinfo=bool(said.external.get("lineinfo"))))
+    parameters = release.externals(
+        found.name,
+        found.programs,
+        release.Options(lineinfo=said.external.get("lineinfo") is True, notes=said.external.get("notes") is True),
+    )
     parts: tuple[tuple[str, Any, Any], ...] = (
         ("subject", dict(said.subjects), held),
         ("externalParameters", dict(said.external), parameters),

@@ -33,6 +33,7 @@ __all__ = [
     "Options",
     "archive",
     "checked_lines",
+    "checked_places",
     "contents",
     "digest",
     "externals",
@@ -55,6 +56,8 @@ class Options:
     """Of compression, 1 to 19."""
     lineinfo: bool = False
     """Whether code may hold names of sources and line tables."""
+    notes: bool = True
+    """Whether code tells which tools made it, and with which options."""
 
 
 def name_of(file: str) -> str:
@@ -110,6 +113,15 @@ def checked_lines(program: manifest.Manifest, *, lineinfo: bool) -> None:
             raise UsageError(msg, module=name, hint="build it without, or say GpuRelease(..., lineinfo=True)")
 
 
+def checked_places(files: Mapping[str, bytes], folder: Path) -> None:
+    """Raises UsageError for a file that names the folder that it was built in: elsewhere it would be another."""
+    place = str(folder).encode()
+    held = sorted(path for path, data in files.items() if len(folder.parts) > 2 and place in data)
+    if held:
+        msg = f"{held[0]} holds the folder that it was built in, {folder}"
+        raise UsageError(msg, hint="scons-gpu reproduce names the source or flag that it comes from")
+
+
 def contents(programs: Sequence[Mapping[str, bytes]], licences: Mapping[str, bytes]) -> dict[str, bytes]:
     """All that a release is for, by path. Raises UsageError for two files of one path."""
     held = [*programs, {f"{LICENCES}/{name}": data for name, data in licences.items()}]
@@ -161,6 +173,7 @@ def externals(name: str, programs: Mapping[str, manifest.Manifest], options: Opt
     return {
         "release": name,
         "lineinfo": options.lineinfo,
+        "notes": options.notes,
         "programs": {
             path: {
                 "archs": list(program.archs),

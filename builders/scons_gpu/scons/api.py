@@ -110,7 +110,7 @@ def GpuHeader(env: Any, target: Any, program: Any) -> Any:  # noqa: N802 - SCons
 
 
 def GpuRelease(env: Any, target: Any, programs: Any, **options: Any) -> Any:  # noqa: N802 - SCons' spelling
-    """An archive of programs to ship, with checksums, provenance and a component list. `licenses`, `lineinfo`, `level`."""
+    """An archive of programs to ship, with checksums, provenance and a component list. `licenses`, `lineinfo`, `notes`, `level`."""
     from scons_gpu.scons.release import declare_release  # noqa: PLC0415 - a build without modules pays nothing
 
     return _nodes(declare_release(env, _session(), target, programs, **options))

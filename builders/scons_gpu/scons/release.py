@@ -21,12 +21,12 @@ from scons_gpu.toolchain.ourselves import identity
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from scons_gpu.link import manifest, provenance, release, zstd
+    from scons_gpu.link import manifest, notes, provenance, release, zstd
     from scons_gpu.link.provenance import Input
     from scons_gpu.link.release import Options
     from scons_gpu.scons.session import Session
 else:
-    manifest, provenance = later("scons_gpu.link.manifest"), later("scons_gpu.link.provenance")
+    manifest, notes, provenance = later("scons_gpu.link.manifest"), later("scons_gpu.link.notes"), later("scons_gpu.link.provenance")
     release, zstd = later("scons_gpu.link.release"), later("scons_gpu.link.zstd")
 
 __all__ = ["declare_release"]
@@ -75,8 +75,12 @@ class ReleaseJob(Step):
         """Reads everything, then writes once."""
         made = [each.attributes.gpu for each in self.programs]
         programs = [release.read_program(job.target) for job in made]
+        if not self.options.notes:
+            programs = [notes.program_without_notes(job.target.name, files) for job, files in zip(made, programs, strict=True)]
         for job in made:
             release.checked_lines(manifest.from_text(job.target.read_text(encoding="utf-8")), lineinfo=self.options.lineinfo)
+        for files in programs:
+            release.checked_places(files, self.top)
         found = self.inputs()
         data = release.archive(
             release.name_of(self.target.name),
@@ -115,6 +119,7 @@ def declare_release(  # noqa: PLR0913 - what a release is
     *,
     licenses: Any = (),
     lineinfo: bool = False,
+    notes: bool = True,
     level: int | None = None,
 ) -> list[Any]:
     """The archive's node. Raises UsageError for what is no program, ToolMissingError without the library that compresses."""
@@ -123,7 +128,7 @@ def declare_release(  # noqa: PLR0913 - what a release is
     release.name_of(path.name)
     manifests, needed = _programs(env, programs, asked=f"GpuRelease({target})")
     licences = env.arg2nodes(env.Flatten([licenses]), env.fs.File)
-    options = release.Options(level=release.LEVEL if level is None else level, lineinfo=bool(lineinfo))
+    options = release.Options(level=release.LEVEL if level is None else level, lineinfo=bool(lineinfo), notes=bool(notes))
     if options.level not in zstd.LEVELS:
         msg = f"GpuRelease({target}): level={level}"
         raise UsageError(msg, hint=f"compression has the levels {zstd.LEVELS.start} to {zstd.LEVELS.stop - 1}")
