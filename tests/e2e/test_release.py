@@ -7,6 +7,7 @@ import os
 import random
 import re
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,8 +23,8 @@ from scons_gpu.link import manifest, provenance, release, tarball, zstd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
+TOP = Path(__file__).parents[2]
 COUNTS = """
 @counter = addrspace(1) externally_initialized global i32 7, align 4
 define ptx_kernel void @counts(ptr addrspace(1) %data) {
@@ -351,3 +352,23 @@ def test_the_schema_is_shipped_with_the_package() -> None:
     shipped = manifest.__file__.replace("manifest.py", "manifest.schema.json")
     with open(shipped, encoding="utf-8") as file:  # noqa: PTH123 - as an installed package has it
         assert json.load(file)["$id"] == manifest.SCHEMA
+
+
+def test_the_example_of_the_docs_runs_as_it_is_printed(tmp_path: Path) -> None:
+    page = (TOP / "docs/releasing.md").read_text(encoding="utf-8")
+    told = page[: page.index("## `env.GpuRelease")]
+    blocks = dict(re.findall(r"^```([\w+]*)\n(.*?)^```$", told, re.MULTILINE | re.DOTALL))  # of two of one kind the second
+    example = Project(tmp_path)
+    example.write("scale.cu", blocks["c++"])
+    example.write("SConstruct", blocks["python"])
+    example.write("LICENSE", "A licence.\n")
+    example.build("dist")
+    checked = example.command("verify", "dist/net-1.0.tar.zst")
+    assert checked.stdout == "dist/net-1.0.tar.zst: whole: release net-1.0, 8 files, 1 modules, 1 kernels\n"
+    again = example.command("reproduce", "--against", "dist/net-1.0.tar.zst")
+    assert again.stdout == "dist/net-1.0.tar.zst: the build makes the same, all 8 files\n", again.output
+    subprocess.run(
+        ["bash", "-euc", blocks["sh"]], cwd=example.path("dist"), check=True, capture_output=True
+    )  # the last: of tar and sha256sum
+    printed = sorted(line.split()[0].removeprefix("net-1.0/") for line in blocks[""].splitlines())
+    assert printed == sorted(unpack(example.bytes("dist/net-1.0.tar.zst"))[1])

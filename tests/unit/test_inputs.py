@@ -23,6 +23,10 @@ def test_a_name_tells_no_place(path: str, name: str) -> None:
     assert roots.name(Path(path)) == name
 
 
+def test_headers_of_nvcc_are_cudas() -> None:
+    assert Roots(Path("/p"), Path("/x/cu13"), called="cuda/").name(Path("/x/cu13/include/crt/a.h")) == "cuda/include/crt/a.h"
+
+
 def test_a_clang_of_the_system_stands_for_no_folder() -> None:
-    roots = Roots(Path("/p"), clang=None)
+    roots = Roots(Path("/p"), home=None)
     assert roots.name(Path("/usr/lib/llvm-22/lib/clang/22/include/limits.h")) == "system/limits.h"

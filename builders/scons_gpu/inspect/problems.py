@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Problem", "difference", "guarded"]
 
 _UNREADABLE = (
-    *(GpuError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, EOFError),
+    *(GpuError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, EOFError, MemoryError),
     *(struct.error, zipfile.BadZipFile),
 )
 

@@ -69,8 +69,8 @@ def verify(data: bytes, *, most: int = MOST) -> Verdict:
     found = Verdict()
     try:
         found.name, found.files, tar = unpack(data, most=most)
-    except ValueError as error:
-        found.problems.append(Problem("", "archive", str(error)))
+    except (ValueError, MemoryError) as error:
+        found.problems.append(Problem("", "archive", str(error) or "there is no memory to unpack it"))
         return found
     found.problems += guarded(release.SUMS, lambda: _sums(found.files))
     said = _provenance(found)

@@ -30,12 +30,15 @@ class Roots:
     """Folders that differ from machine to machine, with what stands for them: as `__FILE__` and line information have it."""
 
     top: Path
-    clang: Path | None = None
+    home: Path | None = None
+    """Of the compiler; none where it is the system's."""
     headers: Path | None = None
+    called: str = "clang/"
+    """What stands for `home`."""
 
     def name(self, path: Path) -> str:
         """The path as it is the same everywhere."""
-        for root, prefix in ((self.headers, "cuda/"), (self.top, ""), (self.clang, "clang/")):
+        for root, prefix in ((self.headers, "cuda/"), (self.top, ""), (self.home, self.called)):
             if root is not None and path.is_relative_to(root):
                 return prefix + path.relative_to(root).as_posix()
         parts = path.parts
@@ -63,6 +66,11 @@ def _leaf(node: Any, job: Any, top: Path) -> Read:
     if not isinstance(job, Compiling):
         return Read("tuning" if job.stage == "choose" else "source", Roots(top).name(Path(node.srcnode().get_abspath())), path)
     home = Path(job.tool.path).parent.parent
-    roots = Roots(top, None if home in SYSTEM else home, Path(job.headers).absolute() if job.headers else None)
+    roots = Roots(
+        top,
+        home=None if home in SYSTEM else home,
+        headers=Path(job.headers).absolute() if job.headers else None,
+        called="clang/" if job.tool.name == "clang" else "cuda/",
+    )
     kind = "source" if node is job.source.node else "header"
     return Read(kind, roots.name(Path(node.srcnode().get_abspath())), path)
