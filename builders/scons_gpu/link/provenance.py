@@ -32,7 +32,7 @@ class Input:
     """One file that shaped the release, or one tool."""
 
     kind: str
-    """`source`, `header`, `tool`, or `licence`."""
+    """`source`, `header`, `tuning`, `licence`, or `tool`."""
     name: str
     """Below the top, or below the root of a toolkit: never where it lies on a machine."""
     sha256: str

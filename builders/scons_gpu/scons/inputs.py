@@ -20,7 +20,7 @@ class Read:
     """One file."""
 
     kind: str
-    """`source`, `header`, or `tuning`."""
+    """`source`, `header`, `tuning`, or `licence`."""
     name: str
     path: Path
 
@@ -53,24 +53,30 @@ def read(programs: Sequence[Any], top: Path) -> Iterator[Read]:
     while waiting:
         node = waiting.pop()
         job = node.attributes.gpu
+        roots = _roots(job, top)
         for child in node.children(scan=0):
-            if getattr(child.attributes, "gpu", None) is None:
-                yield _leaf(child, job, top)
-            elif child not in known:
-                known.add(child)
-                waiting.append(child)
+            if getattr(child.attributes, "gpu", None) is not None:
+                if child not in known:
+                    known.add(child)
+                    waiting.append(child)
+            elif (leaf := (child, _kind(child, job), roots)) not in known:  # sources name the same headers by the hundred
+                known.add(leaf)
+                yield Read(leaf[1], roots.name(Path(child.srcnode().get_abspath())), Path(child.rfile().get_abspath()))
 
 
-def _leaf(node: Any, job: Any, top: Path) -> Read:
-    path = Path(node.rfile().get_abspath())
+def _kind(node: Any, job: Any) -> str:
+    if isinstance(job, Compiling):
+        return "source" if node is job.source.node else "header"
+    return "tuning" if job.stage == "choose" else "source"
+
+
+def _roots(job: Any, top: Path) -> Roots:
     if not isinstance(job, Compiling):
-        return Read("tuning" if job.stage == "choose" else "source", Roots(top).name(Path(node.srcnode().get_abspath())), path)
+        return Roots(top)
     home = Path(job.tool.path).parent.parent
-    roots = Roots(
+    return Roots(
         top,
         home=None if home in SYSTEM else home,
         headers=Path(job.headers).absolute() if job.headers else None,
         called="clang/" if job.tool.name == "clang" else "cuda/",
     )
-    kind = "source" if node is job.source.node else "header"
-    return Read(kind, roots.name(Path(node.srcnode().get_abspath())), path)

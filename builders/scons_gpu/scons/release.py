@@ -97,14 +97,10 @@ class ReleaseJob(Step):
     def inputs(self) -> list[Input]:
         """Files that were read for it, and tools that took part."""
         tools = {item for each in self.programs for item in each.attributes.gpu.tools_used().items()}
-        found = [provenance.Input("tool", name, digest, version) for name, (version, digest) in tools]
-        found += [
-            provenance.Input("licence", self.licence_names[name], release.digest(path.read_bytes())) for name, path in self.licences.items()
-        ]
-        found += [
-            provenance.Input(each.kind, each.name, release.digest(each.path.read_bytes())) for each in inputs.read(self.programs, self.top)
-        ]
-        return sorted(set(found))
+        read = {*inputs.read(self.programs, self.top)}  # of many sources and architectures most headers are the same
+        read |= {inputs.Read("licence", self.licence_names[name], path) for name, path in self.licences.items()}
+        found = {provenance.Input(each.kind, each.name, release.digest(each.path.read_bytes())) for each in read}
+        return sorted(found | {provenance.Input("tool", name, digest, version) for name, (version, digest) in tools})
 
 
 def _told(found: Sequence[Input]) -> dict[str, Any]:
