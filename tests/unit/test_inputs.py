@@ -23,6 +23,13 @@ def test_a_name_tells_no_place(path: str, name: str) -> None:
     assert roots.name(Path(path)) == name
 
 
+def test_an_environment_may_lie_in_the_tree_and_a_tree_in_its_environment() -> None:
+    inside, around = Roots(Path("/p"), Path("/p/.venv")), Roots(Path("/venv/src/p"), Path("/venv"))
+    assert inside.name(Path("/p/.venv/lib/clang/22/include/limits.h")) == "clang/lib/clang/22/include/limits.h"
+    assert inside.name(Path("/p/k.cu")) == around.name(Path("/venv/src/p/k.cu")) == "k.cu"
+    assert around.name(Path("/venv/lib/clang/22/include/limits.h")) == "clang/lib/clang/22/include/limits.h"
+
+
 def test_headers_of_nvcc_are_cudas() -> None:
     assert Roots(Path("/p"), Path("/x/cu13"), called="cuda/").name(Path("/x/cu13/include/crt/a.h")) == "cuda/include/crt/a.h"
 

@@ -37,10 +37,12 @@ class Roots:
     """What stands for `home`."""
 
     def name(self, path: Path) -> str:
-        """The path as it is the same everywhere."""
-        for root, prefix in ((self.headers, "cuda/"), (self.top, ""), (self.home, self.called)):
-            if root is not None and path.is_relative_to(root):
-                return prefix + path.relative_to(root).as_posix()
+        """The path as it is the same everywhere. One folder may hold another, as a tree its environment: the longest counts."""
+        roots = ((self.top, ""), (self.home, self.called), (self.headers, "cuda/"))
+        holding = [(len(root.parts), prefix, root) for root, prefix in roots if root is not None and path.is_relative_to(root)]
+        if holding:
+            _, prefix, root = max(holding)
+            return prefix + path.relative_to(root).as_posix()
         parts = path.parts
         below = parts[parts.index("include") + 1 :] if "include" in parts[:-1] else parts[-1:]
         return "/".join(("system", *below))
