@@ -129,10 +129,12 @@ def _show_report(report: Report, *, what: str | None) -> None:
             _show_place(place, indent="    ")
         if len(difference.places) > _PLACES:
             click.echo(f"    and {len(difference.places) - _PLACES} more")
-    for cause in report.causes:
+    for cause in report.causes[:_CAUSES]:
         click.echo(f"comes from {cause.input}: {cause.why}")
         if cause.place:
             _show_place(cause.place, indent="    ")
+    if len(report.causes) > _CAUSES:
+        click.echo(f"and from {len(report.causes) - _CAUSES} more, which --json lists")
 
 
 def _show_place(place: Place, *, indent: str) -> None:
@@ -141,6 +143,6 @@ def _show_place(place: Place, *, indent: str) -> None:
     click.echo(f"{indent}  - {place.one}\n{indent}  + {place.other}")
 
 
-_PLACES = 12
+_PLACES, _CAUSES = 12, 20
 
 COMMANDS: tuple[click.Command, ...] = (verify, reproduce)
