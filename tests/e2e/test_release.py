@@ -43,7 +43,7 @@ apart = env.GpuModule("apart", ["add.ll"], GPU_LINK="bundle")
 net = env.GpuProgram("build/net", env.GpuModule("net", ["k/scale.cu", "counts.ll"], submodules=[apart], CPPPATH=["k", "build"]))
 other = env.GpuProgram("build/other", env.GpuModule("other", ["add.ll"], GPU_ARCHS="sm_90", GPU_LINEINFO=ARGUMENTS.get("lines", "0")))
 env.GpuRelease("dist/net-1.0.tar.zst", [net, other], licenses=["LICENSE", "k/NOTICE"], level=3)
-env.GpuRelease("dist/bare-1.0.tar.zst", net, notes=False, level=3)
+env.GpuRelease("dist/bare/net-1.0.tar.zst", net, notes=False, level=3)
 """
 FILES = [
     "LICENSES/LICENSE",
@@ -163,7 +163,7 @@ def test_elsewhere_it_is_the_same_and_an_edit_that_shows_is_packed(archive: byte
 
 
 def test_without_notes_no_code_tells_which_tools_made_it(project: Project, archive: bytes) -> None:
-    bare = project.bytes("dist/bare-1.0.tar.zst")
+    bare = project.bytes("dist/bare/net-1.0.tar.zst")
     assert verify(bare).problems == []
     files, told = unpack(bare)[1], unpack(archive)[1]
     for name in ("net/net.fatbin", "net/net/sm_90.cubin", "net/apart.gpubundle"):

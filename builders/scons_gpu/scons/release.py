@@ -57,7 +57,8 @@ class ReleaseJob(Step):
     def kept(self) -> Path:
         """What the archive was made from; not beside the archive, where people would ship it too."""
         first = self.programs[0].attributes.gpu.target
-        return Path(first.with_suffix("") / f"{self.target.name}.inputs.json")
+        apart = release.digest(self.name.encode())[:6]  # two folders may have a release of one name
+        return Path(first.with_suffix("") / f"{self.target.name}.{apart}.inputs.json")
 
     def sidecars(self) -> Sequence[Path]:
         """The list of inputs."""
