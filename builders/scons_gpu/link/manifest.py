@@ -119,6 +119,11 @@ class Module:
     ir: dict[str, list[str]] = field(default_factory=dict)
     """Architecture → the IR of its sources, in their order: what `compare` builds undivided."""
 
+    def files(self) -> tuple[str, ...]:
+        """What a loader takes of it: images and fatbin, or the bundle; relative to the manifest, sorted."""
+        made = (self.fatbin, self.bundle, *(image.file for image in self.images.values()))
+        return tuple(sorted({file for file in made if file is not None}))
+
 
 @dataclass(frozen=True)
 class Manifest:

@@ -86,6 +86,7 @@ __all__ = [
     "overrides",
     "takes",
     "unit",
+    "version",
 ]
 
 
@@ -626,6 +627,11 @@ def _folder_at(fs: Any, path: str) -> Any:
 def failed() -> bool:
     """Whether SCons will end with an exit status other than 0. True at the end of the process alone."""
     return bool(SCons.Script.Main.exit_status)
+
+
+def version() -> str:
+    """SCons' own."""
+    return str(SCons.__version__)
 
 
 def install() -> None:

@@ -23,7 +23,7 @@ def add_to(env: Any) -> None:
 
     _said(settings.check_names)(ARGUMENTS)
     settings.set_defaults(env)
-    for method in (GpuSource, GpuModule, GpuProgram, Ptx, Cubin, Fatbin, DeviceLink, GpuEmbed, GpuHeader):
+    for method in (GpuSource, GpuModule, GpuProgram, Ptx, Cubin, Fatbin, DeviceLink, GpuEmbed, GpuHeader, GpuRelease):
         env.AddMethod(_said(method))
     objects.add_builders(env, _said(_declare_object))
 
@@ -107,6 +107,13 @@ def GpuHeader(env: Any, target: Any, program: Any) -> Any:  # noqa: N802 - SCons
     from scons_gpu.scons.embed import declare_header  # noqa: PLC0415 - a build without modules pays nothing
 
     return _nodes(declare_header(env, _session(), target, program))
+
+
+def GpuRelease(env: Any, target: Any, programs: Any, **options: Any) -> Any:  # noqa: N802 - SCons' spelling
+    """An archive of programs to ship, with checksums, provenance and a component list. `licenses`, `lineinfo`, `notes`, `level`."""
+    from scons_gpu.scons.release import declare_release  # noqa: PLC0415 - a build without modules pays nothing
+
+    return _nodes(declare_release(env, _session(), target, programs, **options))
 
 
 def _declare_object(env: Any, target: Any, source: Any, shared: bool) -> None:  # noqa: FBT001 - `_internals.takes` calls it

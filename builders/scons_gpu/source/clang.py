@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.process import Finished
     from scons_gpu.toolchain.tools import Tool
 
-__all__ = ["SDK", "Compiled", "command", "compile_cuda", "environ", "from_top", "prefix_maps", "settled"]
+__all__ = ["SDK", "SYSTEM", "Compiled", "command", "compile_cuda", "environ", "from_top", "prefix_maps", "settled"]
 
 SDK = "12.9"
 """What clang knows; it shapes which launch functions it calls, not which headers it can read."""
@@ -41,7 +41,8 @@ _HIDDEN_INPUTS = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "CCC_OVERRIDE
 _TRIES = 3
 """How often a source is compiled whose files change meanwhile: what is recorded of them has to be what clang read."""
 _FIXED = {"LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"}
-_SYSTEM = (Path("/"), Path("/usr"), Path("/usr/local"))
+SYSTEM = (Path("/"), Path("/usr"), Path("/usr/local"))
+"""Folders of which no environment is made."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def prefix_maps(clang: Tool, source: str, *, headers: str, top: str) -> list[str
     """`__FILE__` and line information name files as seen from the top, from the toolkit, from the environment: never where these lie."""
     environment = Path(clang.path).parent.parent
     maps = {f"{Path(top).absolute()}/": ""}
-    if environment not in _SYSTEM:
+    if environment not in SYSTEM:
         maps[f"{environment}/"] = "clang/"
     if not _below(Path(source), Path(top)):
         maps.setdefault(f"{Path(source).absolute().parent}/", "")
