@@ -316,7 +316,7 @@ _SPECIAL: Mapping[str, Callable[[Any, Any], Iterable[Cause]]] = {
     "exports": _exports,
     "modules": _modules,
     "arch": lambda then, now: [Cause("architecture", "", then=str(then), now=str(now))],
-    "ptx": lambda then, now: [Cause("tool", "PTX version", then=_ptx(then), now=_ptx(now))],
+    "ptx": lambda then, now: [Cause("taken", "PTX version", then=_ptx(then), now=_ptx(now))],
     "candidates": lambda _then, _now: [Cause("candidates", "of the module")],
     "candidate_options": _pairwise,
 }
