@@ -34,7 +34,7 @@ def why(place: Place, name: str, as_json: bool) -> None:
     if as_json:
         _print_json(ask.to_json(answers, name))
     else:
-        click.echo("\n".join(ask.lines(answers, place.store)))
+        click.echo("\n".join(ask.lines(answers)))
 
 
 @click.command()
