@@ -24,6 +24,9 @@ COMMANDS = {"doctor", "stats", "kernels", "source", "split", "plan", "lower", "p
     "bench",
     "verify",
     "reproduce",
+    "why",
+    "diff",
+    "budget",
 }
 KERNELS = """
 target triple = "nvptx64-nvidia-cuda"

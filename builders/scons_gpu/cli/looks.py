@@ -130,14 +130,12 @@ def stats(place: Place, as_json: bool) -> None:
     """What a build made, reused and shared, and what took the time."""
     from scons_gpu.inspect.tables import show
     from scons_gpu.store.log import read
+    from scons_gpu.store.stats import no_build
     from scons_gpu.store.stats import stats as count
 
-    build = place.build
-    counted = count(read(place.store / "log.jsonl"), build=build)
+    counted = count(read(place.store / "log.jsonl"), build=place.build)
     if not counted.build:
-        msg = f"there is no build {build} in {place.store}" if build else f"no build was logged in {place.store}"
-        hint = "name the store before the command, with --store, or its folder with -C"
-        raise UsageError(msg, hint="the builds are named in its log.jsonl" if build else hint)
+        raise no_build(place.store, place.build)
     data = counted.to_json()
     if as_json:
         _print_json(data)

@@ -1,160 +1,109 @@
-"""From which input the difference of two builds comes: a pure decision over what both made."""
+"""Causes: what somebody changed, and the way from there to what was built again."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from scons_gpu.errors import DamagedError
-from scons_gpu.inspect.differing import Place, places
-from scons_gpu.link import manifest
+from collections import defaultdict
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable
 
-    from scons_gpu.link.manifest import Manifest, Module
-    from scons_gpu.link.provenance import Provenance
-
-__all__ = ["Built", "Cause", "by_provenance", "causes"]
+__all__ = ["Cause", "Via", "merged", "sentence"]
 
 
 @dataclass(frozen=True)
-class Built:
-    """One build."""
+class Via:
+    """One step on the way from a cause to what was built again."""
 
-    folder: str
-    files: Mapping[str, bytes]
-    """What it made, by path below its folder."""
+    stage: str
+    name: str
+    target: str
+    build: str
 
 
 @dataclass(frozen=True)
 class Cause:
-    """One input, and what of it shows."""
+    """One thing that was other than before."""
 
-    input: str
-    """A source, a generated file, a list of sources, a tool."""
-    why: str
-    place: Place | None = None
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """One module of one program in both builds."""
-
+    kind: str
+    """source, header, generated header, tuning file, file; define, flag, folder, option, architecture, candidate, sources; tool;
+    scons-gpu; lost, missing, altered, failed, order, first, new, gone."""
     name: str
-    module: Module
-    """As the first manifest has it."""
-    twin: Module | None
-    """As the second has it."""
-    below: str
-    """Where the manifest lies, with a slash."""
-    one: Built
-    other: Built
+    """A path, a variable of the user's, a tool."""
+    change: str = "changed"
+    """`changed`, `added` or `removed`; of a path and of what there may be several of."""
+    then: str = ""
+    now: str = ""
+    routes: tuple[tuple[Via, ...], ...] = ((),)
+    """Steps from the cause to what was asked about, that one left out; one cause may come by several ways."""
+    derived: bool = False
+    """Whether the name was told from what follows of it: whoever knows it better goes before."""
 
-    def differs(self, file: str) -> bool:
-        """A file that the manifest names."""
-        return self.one.files.get(self.below + file) != self.other.files.get(self.below + file)
+    def to_json(self) -> dict[str, Any]:
+        """Without what is empty."""
+        data = {name: getattr(self, name) for name in ("kind", "name", "change")}
+        data |= {name: value for name in ("then", "now") if (value := getattr(self, name)) or self.then or self.now}
+        routes = [[asdict(via) for via in route] for route in self.routes if route]
+        return {**data, "routes": routes} if routes else data
 
-
-def causes(one: Built, other: Built) -> list[Cause]:
-    """What the differences of two builds of one tree come from, the earliest in the chain alone."""
-    found: dict[Cause, None] = {}
-    for path in sorted(one.files.keys() & other.files.keys()):
-        if (program := _manifest(path, one)) and (twin := _manifest(path, other)):
-            below = path[: path.rfind("/") + 1]
-            for name, module in sorted(program.modules.items()):
-                pair = _Pair(name, module, twin.modules.get(name), below, one, other)
-                found.update(dict.fromkeys(_of_module(pair)))
-    return list(found)
+    def through(self, via: Via) -> Cause:
+        """The same, one step further."""
+        return replace(self, routes=tuple((*route, via) for route in self.routes))
 
 
-def _manifest(path: str, built: Built) -> Manifest | None:
-    if not path.endswith(".json") or b"scons-gpu/manifest/" not in built.files[path]:
-        return None
-    try:
-        return manifest.from_text(built.files[path].decode(), path=path)
-    except (DamagedError, UnicodeDecodeError):
-        return None
+_CONSEQUENCES = ("first", "order", "taken", "dropped")
+"""Kinds that say nothing where another cause says more."""
 
 
-def _of_module(pair: _Pair) -> Iterator[Cause]:
-    found = [_of_source(pair, text) for text in sorted({text for texts in pair.module.ir.values() for text in texts}) if pair.differs(text)]
-    found += [cause for arch in sorted(pair.module.ir) if (cause := _order(pair, arch))]
-    yield from found
-    if not found and any(pair.differs(file) for file in pair.module.files()):
-        yield _of_tools(pair)
+def merged(causes: Iterable[Cause]) -> tuple[Cause, ...]:
+    """Each once, with all its ways; what only follows from others left out. In the order of first mention."""
+    found: dict[tuple[str, ...], Cause] = {}
+    for cause in causes:
+        key = (cause.kind, cause.name, cause.change, cause.then, cause.now)
+        known = found.get(key)
+        ways = dict.fromkeys((*(known.routes if known else ()), *cause.routes))
+        found[key] = replace(cause, routes=tuple(ways), derived=cause.derived and (known is None or known.derived))
+    return tuple(_without_consequences(list(found.values())))
 
 
-def _of_source(pair: _Pair, text: str) -> Cause:
-    """The front end made two texts of one source: a generated file that it read, the folder, or what else the source or a flag takes."""
-    one, other, path = pair.one, pair.other, pair.below + text
-    source = _source(pair.module, text)
-    read = one.files.get(f"{path}.d", b"").decode(errors="replace").splitlines()
-    for file in (source, *read):
-        if file in one.files and one.files[file] != other.files.get(file):
-            why = f"a build makes it, and makes it otherwise each time; {source} of module {pair.name} is compiled from it"
-            return Cause(file, why, _first(one.files[file], other.files.get(file, b"")))
-    if path not in other.files or path not in one.files:
-        twins = pair.twin.ir if pair.twin else {}
-        options = [each for texts in twins.values() for each in texts if _source(pair.module, each) == source]
-        why = (
-            "has options of its own (a define, a flag) that are others in each build" if options else "is there in one of the builds alone"
-        )
-        return Cause(source, f"in module {pair.name} it {why}", Place("its IR", text, ", ".join(options) or "not there"))
-    place = _first(one.files[path], other.files[path])
-    if place and (one.folder in place.one or other.folder in place.other):
-        return Cause(source, f"its code holds the folder that it was built in: a flag or a define of module {pair.name} names that", place)
-    why = f"what it is compiled to changes from build to build: a define or flag of module {pair.name} that is a time, a number, a variable"
-    return Cause(source, why, place)
+def _without_consequences(causes: list[Cause]) -> list[Cause]:
+    known = {(cause.kind, cause.name) for cause in causes if not cause.derived}
+    routes: dict[tuple[str, str], list[tuple[Via, ...]]] = defaultdict(list)
+    for cause in causes:
+        if cause.derived and (cause.kind, cause.name) in known:
+            routes[cause.kind, cause.name] += cause.routes
+    kept = [cause for cause in causes if not (cause.derived and (cause.kind, cause.name) in known)]
+    kept = [replace(cause, routes=tuple(dict.fromkeys((*cause.routes, *routes[cause.kind, cause.name])))) for cause in kept]
+    debug = next((cause for cause in kept if cause.name == "GPU_DEBUG"), None)
+    if debug is not None:  # it brings a level of its own
+        level = (debug.now == "1", "now") if debug.now == "1" else (debug.then == "1", "then")
+        kept = [cause for cause in kept if not (cause.name == "GPU_OPT" and level[0] and getattr(cause, level[1]) == "0")]
+    if any(cause.kind not in _CONSEQUENCES for cause in kept):
+        kept = [cause for cause in kept if cause.kind not in _CONSEQUENCES]
+    return kept
 
 
-def _source(module: Module, text: str) -> str:
-    """`kernels/scan.cu` of `net/ops/scan.cu.sm_90.ll`."""
-    base = text.rpartition("/")[2]
-    named = sorted({kernel.source for kernel in module.kernels.values()}, key=len, reverse=True)
-    return next((source for source in named if base.startswith(f"{source.rpartition('/')[2]}.")), base)
+_SENTENCES = {
+    "lost": "the store had no good copy of {name}: {now}",
+    "gone": "the store no longer had {name}",
+    "missing": "{name} was not there",
+    "altered": "{name} was not the file that the build before had made",
+    "failed": "making {name} had failed before",
+    "order": "the inputs of {name} came in another order",
+    "first": "{name}: the first build that the log knows",
+    "unrecorded": "{name}: SCons had no record of it (.sconsign.dblite is new, or was removed)",
+    "new": "{name} is new",
+    "taken": "tool {name}: {then} -> {now}",
+    "dropped": "{name} is not there any more",
+    "always": "{name} is made in each build",
+}
 
 
-def _order(pair: _Pair, arch: str) -> Cause | None:
-    """The same sources in another order."""
-    mine = list(pair.module.ir[arch])
-    theirs = list(pair.twin.ir.get(arch, ())) if pair.twin else mine
-    if mine == theirs or sorted(mine) != sorted(theirs):
-        return None
-    shown = [", ".join(_source(pair.module, each) for each in listed) for listed in (mine, theirs)]
-    why = "they are listed as the folder is: sort what os.listdir, os.scandir or glob.glob gives"
-    return Cause(f"the sources of module {pair.name}", why, Place("order", shown[0], shown[1]))
-
-
-def _of_tools(pair: _Pair) -> Cause:
-    """All sources came to the same, and the code did not."""
-    homes = {image.file.rpartition("/")[0] for image in pair.module.images.values()} | {
-        (pair.module.bundle or "").removesuffix(".gpubundle")
-    }
-    plans = [path for path in sorted(pair.one.files) if path.endswith(".plan.json")]
-    for path in (each for each in plans if each.rpartition("/")[0] in {pair.below + home for home in homes}):
-        if place := _first(pair.one.files[path], pair.other.files.get(path, b"")):
-            return Cause(f"the options of module {pair.name}", f"{path} differs, and the IR of its sources does not", place)
-    why = "the same units came out otherwise: flags for the assembler that change, or a tool that is not the same each time"
-    return Cause(f"the tools of module {pair.name}", why)
-
-
-def _first(one: bytes, other: bytes) -> Place | None:
-    return next(iter(places(one, other)), None)
-
-
-def by_provenance(published: Provenance, built: Provenance) -> list[Cause]:
-    """Inputs and options that two releases do not have in common, by what they say of themselves."""
-    one, other = ({(each.kind, each.name): each for each in said.inputs} for said in (published, built))
-    found = []
-    for key in sorted(one.keys() | other.keys()):
-        mine, theirs = one.get(key), other.get(key)
-        if mine != theirs:
-            shown = [f"{each.version} {each.sha256}".strip() if each else "not there" for each in (mine, theirs)]
-            found.append(Cause(f"{key[0]} {key[1]}", "is another here", Place("", shown[0], shown[1])))
-    for name, called in (("external", "what was asked for"), ("internal", "the packing"), ("versions", "scons-gpu or SCons")):
-        texts = [json.dumps(getattr(said, name), sort_keys=True, indent=1).encode() for said in (published, built)]
-        if texts[0] != texts[1]:
-            found.append(Cause(called, "is another here", _first(*texts)))
-    return found
+def sentence(cause: Cause) -> str:
+    """The cause in words."""
+    if cause.kind in _SENTENCES:
+        return _SENTENCES[cause.kind].format(name=cause.name, then=cause.then or "(none)", now=cause.now or "(none)")
+    if cause.then or cause.now:
+        return f"{cause.kind} {cause.name}: {cause.then or '(none)'} -> {cause.now or '(none)'}"
+    return f"{cause.kind} {cause.name} {cause.change}"

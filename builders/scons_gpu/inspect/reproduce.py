@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from scons_gpu.errors import DamagedError, GpuError, UsageError
 from scons_gpu.inspect import trees
-from scons_gpu.inspect.causes import Built, Cause, by_provenance, causes
 from scons_gpu.inspect.differing import Place, places
+from scons_gpu.inspect.origins import Built, Cause, by_provenance, causes
 from scons_gpu.inspect.verify import verify
 from scons_gpu.link import provenance, release
 from scons_gpu.toolchain.process import run

@@ -23,7 +23,19 @@ def add_to(env: Any) -> None:
 
     _said(settings.check_names)(ARGUMENTS)
     settings.set_defaults(env)
-    for method in (GpuSource, GpuModule, GpuProgram, Ptx, Cubin, Fatbin, DeviceLink, GpuEmbed, GpuHeader, GpuRelease):
+    for method in (
+        GpuSource,
+        GpuModule,
+        GpuProgram,
+        Ptx,
+        Cubin,
+        Fatbin,
+        DeviceLink,
+        GpuEmbed,
+        GpuHeader,
+        GpuRelease,
+        GpuBudget,
+    ):
         env.AddMethod(_said(method))
     objects.add_builders(env, _said(_declare_object))
 
@@ -114,6 +126,13 @@ def GpuRelease(env: Any, target: Any, programs: Any, **options: Any) -> Any:  # 
     from scons_gpu.scons.release import declare_release  # noqa: PLC0415 - a build without modules pays nothing
 
     return _nodes(declare_release(env, _session(), target, programs, **options))
+
+
+def GpuBudget(env: Any, target: Any, program: Any, budget: Any) -> Any:  # noqa: N802 - SCons' spelling
+    """A step that fails where a kernel of a program takes more than the budget, a TOML file, allows."""
+    from scons_gpu.scons.budget import declare_budget  # noqa: PLC0415 - a build without modules pays nothing
+
+    return _nodes(declare_budget(env, _session(), target, program, budget))
 
 
 def _declare_object(env: Any, target: Any, source: Any, shared: bool) -> None:  # noqa: FBT001 - `_internals.takes` calls it

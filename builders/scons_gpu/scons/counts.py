@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from scons_gpu.scons.later import later
 from scons_gpu.store.files import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from scons_gpu.store import copies
     from scons_gpu.store.log import BuildLog
+else:
+    copies = later("scons_gpu.store.copies")
 
 __all__ = ["Counts", "count", "load_times", "names", "save_times"]
 
@@ -89,9 +94,11 @@ def _last(log: Path, plans: list[str]) -> Counts | None:
 
 
 def names(plans: Iterable[Path]) -> set[str]:
-    """Every store entry that these plans name: slices, PTX and objects."""
+    """Every store entry that these plans name: slices, PTX, objects, and the plans' own copies."""
     found: set[str] = set()
     for path in plans:
+        with contextlib.suppress(OSError):
+            found.add(copies.name_of(path.read_bytes()))
         for part in _read(path).get("parts", ()):
             found |= {part["slice"], part["digest"], *(name for joined in part["joins"] for name in joined["slices"])}
         found |= set(_read(path.with_name(path.name.replace(".plan.json", ".choice.json"))).get("names", ()))

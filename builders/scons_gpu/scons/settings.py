@@ -54,6 +54,7 @@ STEPS = (
     "manifest",
     "embed",
     "release",
+    "budget",
     "dump",
     "host",
 )

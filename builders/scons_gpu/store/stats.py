@@ -7,10 +7,12 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from scons_gpu.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["SCHEMA", "Stats", "stats"]
+__all__ = ["SCHEMA", "Stats", "by_build", "no_build", "stats"]
 
 SCHEMA = 1
 """A number here, alone among the JSON that is printed: others read it so. Removing or renaming a field raises it."""
@@ -69,15 +71,28 @@ class Stats:
 
 def stats(records: Iterable[_Record], *, build: str | None = None) -> Stats:
     """The counts of `build`; of the last one that did not only look, where None. Empty counts where there is no such build."""
-    builds: dict[str, list[_Record]] = defaultdict(list)
+    builds, last = by_build(records)
+    wanted = last if build is None else build
+    return _count(wanted, builds[wanted]) if wanted in builds else Stats()
+
+
+def by_build(records: Iterable[_Record]) -> tuple[dict[str, list[_Record]], str]:
+    """Build → its records, oldest first; and the last that did not only look, empty where there is none."""
+    builds: dict[str, list[_Record]] = {}
     last = ""
     for record in records:
         name = str(record.get("build", ""))
-        builds[name].append(record)
+        builds.setdefault(name, []).append(record)
         if record.get("type") == "start" and not record.get("looking", False):
             last = name
-    wanted = last if build is None else build
-    return _count(wanted, builds[wanted]) if wanted in builds else Stats()
+    return builds, last
+
+
+def no_build(place: object, build: str | None) -> UsageError:
+    """What to tell who asks for a build that the log of the store at `place` does not know."""
+    msg = f"there is no build {build} in {place}" if build else f"no build was logged in {place}"
+    hint = "name the store before the command, with --store, or its folder with -C"
+    return UsageError(msg, hint="the builds are named in its log.jsonl" if build else hint)
 
 
 def _count(build: str, records: list[_Record]) -> Stats:

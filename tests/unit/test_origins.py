@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scons_gpu.inspect.causes import Built, Cause, by_provenance, causes
 from scons_gpu.inspect.differing import Place
+from scons_gpu.inspect.origins import Built, Cause, by_provenance, causes
 from scons_gpu.link.manifest import Image, Kernel, Manifest, Module, to_text
 from scons_gpu.link.provenance import Input, Provenance
 
