@@ -20,6 +20,7 @@ from scons_gpu.cli.graphs import COMMANDS as GRAPHS
 from scons_gpu.cli.inside import COMMANDS as INSIDE
 from scons_gpu.cli.looks import COMMANDS as LOOKS
 from scons_gpu.cli.steps import COMMANDS as STEPS
+from scons_gpu.cli.times import COMMANDS as TIMES
 from scons_gpu.cli.tuning import COMMANDS as TUNING
 from scons_gpu.errors import GpuError, UsageError
 
@@ -76,7 +77,7 @@ def program(ctx: click.Context, directory: str, store: str | None, build: str | 
     ctx.obj = Place(store=Path(store or ".gpu-store").absolute(), build=build)
 
 
-for _command in (*LOOKS, *INSIDE, *GRAPHS, *STEPS, *TUNING, *BENCH):
+for _command in (*LOOKS, *INSIDE, *GRAPHS, *TIMES, *STEPS, *TUNING, *BENCH):
     program.add_command(_command)
 
 
