@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 __all__ = [
     "LLVM_ERRORS",
     "AllFailedError",
+    "BudgetError",
     "DamagedError",
     "DiffersError",
     "GpuError",
@@ -136,6 +137,12 @@ class DiffersError(GpuError):
     """What was compiled again is not what the store holds."""
 
     kind = "differs"
+
+
+class BudgetError(GpuError):
+    """Kernels that take more than their budget; the output is the table of them."""
+
+    kind = "budget"
 
 
 class LinkError(GpuError):

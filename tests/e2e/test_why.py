@@ -113,7 +113,7 @@ class Script:
         for each in asked:
             answers = ask(self.store, str(self.project.path(each)) if "/" in each else each)
             self.said[f"{name}: {each}"] = list(answers)
-            self.texts[f"{name}: {each}"] = "\n".join(lines(answers, self.store))
+            self.texts[f"{name}: {each}"] = "\n".join(lines(answers))
 
 
 def another(path: Path, real: str, version: str, told: str) -> None:
@@ -438,9 +438,9 @@ def test_the_command(script: Script) -> None:
     told = json.loads(script.project.command("why", "c", "--json").stdout)
     assert (told["schema"], told["asked"]) == ("scons-gpu/why/1", "c")
     assert [(each["symbol"], each["outcome"]) for each in told["answers"]] == [("c", "compiled")]
-    old = script.project.command("why", "e")
+    old = script.project.command("why", "quiet")
     assert old.returncode == 2
-    assert "e is older than the log" in old.stderr
+    assert "quiet is older than the log" in old.stderr
     wrong = script.project.command("why", "calling")
     assert wrong.returncode == 2
     assert "did you mean calls" in wrong.stderr

@@ -11,7 +11,7 @@ from scons_gpu.inspect.causes import Cause
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-__all__ = ["of_key", "of_own", "of_unit"]
+__all__ = ["of_key", "of_own", "of_unit", "text"]
 
 _TOOLS = {
     "llvm": "LLVM",
@@ -81,6 +81,8 @@ def of_key(stage: str, differing: Mapping[str, tuple[str, str]], key: Mapping[st
         arch, _, name = field.rpartition(" ")  # a bundle's fields are told for each architecture
         values = _read(then), _read(now)
         prefix = f"{arch} " if arch else ""
+        if name in ("options", "kind") and "" in map(_read, differing.get(f"{prefix}provider", ())):
+            continue  # that nobody assembles now, or that somebody does, says it all
         if name == "provider":
             found += _provider(values, _versions(f"{prefix}versions", differing, key))
         elif name == "versions":
@@ -93,6 +95,11 @@ def of_key(stage: str, differing: Mapping[str, tuple[str, str]], key: Mapping[st
 def of_unit(differing: Mapping[str, tuple[str, str]]) -> list[Cause]:
     """The causes behind the fields of a unit's own key, but for what its text and its joined texts are."""
     return [cause for field, (then, now) in differing.items() for cause in _field("unit", field, then, now)]
+
+
+def text() -> Cause:
+    """A unit's own text, or that of what joins it."""
+    return Cause("text", "of the unit")
 
 
 def of_own(then: str, now: str) -> list[Cause]:
