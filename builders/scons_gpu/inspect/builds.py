@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from scons_gpu.errors import DamagedError
@@ -93,6 +93,8 @@ class Build:
     looking: bool = False
     """Whether it was asked to build nothing: `-n`, `-q`."""
     jobs: int = 1
+    top: str = ""
+    """The folder of the SConstruct."""
     actions: tuple[Action, ...] = ()
     """In the order in which they ended."""
     end: End | None = None
@@ -120,10 +122,19 @@ class History:
     def build(self, name: str | None = None) -> Build:
         """The build of that id; without one, the last that did not only look. Raises UsageError where there is none."""
         wanted = self.last if name is None else name
-        found = next((build for build in self.builds if build.id == wanted), None)
+        found = self._by_id.get(wanted)
         if found is None:
             raise stats.no_build(self.place, name)
         return found
+
+    def until(self, name: str) -> History:
+        """What was known when that build had ended. Raises UsageError where there is none of that id."""
+        last = self.build(name)
+        return replace(self, builds=tuple(build for build in self.builds if build.time <= last.time), last=last.id)
+
+    @functools.cached_property
+    def _by_id(self) -> Mapping[str, Build]:
+        return {build.id: build for build in self.builds}
 
     @functools.cached_property
     def actions(self) -> tuple[Action, ...]:
@@ -189,6 +200,7 @@ def _build(name: str, records: Sequence[Mapping[str, Any]]) -> Build:
         argv=tuple(map(str, start.get("argv") or ())),
         looking=bool(start.get("looking", False)),
         jobs=int(start.get("jobs") or 1),
+        top=str(start.get("top") or ""),
         actions=tuple(_action(record, build=name) for record in records if record.get("type") == "action"),
         end=next((_end(record) for record in records if record.get("type") == "end"), None),
     )

@@ -19,6 +19,7 @@ __all__ = [
     "PlannedProblem",
     "PlannedState",
     "from_text",
+    "part_from_json",
     "to_text",
 ]
 
@@ -193,7 +194,7 @@ def _plan(data: dict[str, Any]) -> Plan:
     return Plan(
         **{
             **data,
-            "parts": tuple(map(_part, data["parts"])),
+            "parts": tuple(map(part_from_json, data["parts"])),
             "state": tuple(PlannedState(**state) for state in data["state"]),
             "notes": tuple((source, text) for source, text in data["notes"]),
             "problems": tuple(map(_problem, data["problems"])),
@@ -201,7 +202,8 @@ def _plan(data: dict[str, Any]) -> Plan:
     )
 
 
-def _part(part: dict[str, Any]) -> Part:
+def part_from_json(part: dict[str, Any]) -> Part:
+    """One part of a plan's file."""
     return Part(
         **{
             **part,
@@ -222,7 +224,7 @@ def _joined(joined: dict[str, Any]) -> Joined:
 
 def _problem(problem: dict[str, Any]) -> PlannedProblem:
     candidates = tuple(
-        PlannedCandidate(**{**each, "part": _part(each["part"]) if each["part"] else None, "needs": tuple(each["needs"])})
+        PlannedCandidate(**{**each, "part": part_from_json(each["part"]) if each["part"] else None, "needs": tuple(each["needs"])})
         for each in problem["candidates"]
     )
     return PlannedProblem(kernel=PlannedKernel(**problem["kernel"]), keys=problem["keys"], candidates=candidates)

@@ -31,6 +31,10 @@ node: at the end it takes those for a dependency cycle, and says so. `Batch.clea
 **Order.** The stock taskmaster goes depth first. `Batch` keeps units back until nothing else is waiting, then gives the longest first,
 over all programs of the build.
 
+**Why a step runs.** SCons knows what it compared, and says so only on demand (`--debug=explain`). Before a step runs and its record is
+written anew, `Artefact.prepare()` compares once more and gives the job what differs: the log tells it. Units have no record: the store
+had them not.
+
 **Units cost little.** `UnitFile` and `UnitExecutor` answer what the taskmaster asks of a node, and leave out what SCons does for its
 records, which a unit has none of.
 
@@ -68,9 +72,16 @@ import SCons.Taskmaster
 import SCons.Tool
 import SCons.Util
 
+from scons_gpu.scons.later import later
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
+
+    from scons_gpu.store import because as causes
+    from scons_gpu.store.because import Because, Input
+else:
+    causes = later("scons_gpu.store.because")
 
 __all__ = [
     "Artefact",
@@ -82,9 +93,11 @@ __all__ = [
     "builder",
     "enter_command",
     "failed",
+    "fields",
     "install",
     "overrides",
     "takes",
+    "top",
     "unit",
 ]
 
@@ -95,6 +108,8 @@ class Job(Protocol):
     stage: ClassVar[str]
     signature: str
     """All that shapes the result, besides the content of the sources: one `name = value` line each."""
+    because: Because | None
+    """Why it runs: set before it does."""
 
     def line(self, env: Any) -> str:
         """What is printed before the step runs; empty for nothing."""
@@ -207,8 +222,10 @@ class Artefact(SCons.Node.FS.File):  # type: ignore[misc]
         """SCons would collect here what it records of a node: that is done when there is something to record."""
 
     def prepare(self) -> None:
-        """For what is up to date SCons would look once more whether all that it was made from is there."""
+        """Tells the job why, while it can be seen. For what is up to date SCons would look once more whether its inputs are there."""
         if self.get_state() != SCons.Node.up_to_date:
+            with contextlib.suppress(Exception):  # a hook: then the log does not say why
+                self.attributes.gpu.because = reason(self)
             super().prepare()
 
     def built(self) -> None:
@@ -235,6 +252,53 @@ class Artefact(SCons.Node.FS.File):  # type: ignore[misc]
 
     def release_target_info(self) -> None:
         """There are as many artefacts as modules: memory is no reason to compare each once more before it is let go."""
+
+
+def reason(node: Artefact) -> Because:
+    """What of all that SCons compares is other than when the node was made, and what of the node's own file is."""
+    then = node.get_stored_info().binfo
+    missing = not node.is_file()
+    if then.bactsig is None:
+        return causes.Because(first=True)
+    old = _recorded_inputs(then)
+    new = {str(child): child for child in node.children()}
+    inputs = tuple(_changed_inputs(node, old, new))
+    return causes.Because(
+        missing=missing,
+        altered=not missing and not (node.is_recorded() and bool(node.attributes.gpu.is_whole())),
+        inputs=inputs,
+        key=dict(_changed_fields(fields(str(then.bact)), fields(node.attributes.gpu.signature))),
+        order=not inputs and list(old) != list(new),
+    )
+
+
+def _recorded_inputs(then: Any) -> dict[str, Any]:
+    """Name, as SCons spells it from the top down, and what was recorded of the content."""
+    names = (*then.bsources, *then.bdepends, *then.bimplicit)
+    return dict(zip(map(str, names), (*then.bsourcesigs, *then.bdependsigs, *then.bimplicitsigs), strict=True))
+
+
+def _changed_inputs(node: Artefact, old: dict[str, Any], new: dict[str, Any]) -> Iterable[Input]:
+    declared = {str(child) for child in (*node.sources, *node.depends)}
+    for name, child in new.items():
+        role = "source" if name in declared else "made" if _is_derived(child) else "read"
+        if name not in old:
+            yield causes.Input(str(child.get_abspath()), "added", role)
+        elif SCons.Node._decider_map[child.changed_since_last_build](child, node, old[name], None):  # noqa: SLF001 - what decides
+            yield causes.Input(str(child.get_abspath()), "changed", role)
+    for name in sorted(old.keys() - new.keys()):
+        yield causes.Input(str(node.fs.File(name).get_abspath()), "removed")
+
+
+def _changed_fields(old: dict[str, str], new: dict[str, str]) -> Iterable[tuple[str, tuple[str, str]]]:
+    for name in sorted(old | new):
+        if old.get(name) != new.get(name):
+            yield name, (old.get(name, ""), new.get(name, ""))
+
+
+def fields(signature: str) -> dict[str, str]:
+    """The `name = value` lines of a signature."""
+    return dict(line.split(" = ", 1) for line in signature.splitlines() if " = " in line)
 
 
 class Compiled(Artefact):
@@ -621,6 +685,11 @@ def unit(env: Any, path: Any, needs: Sequence[Any], job: Job) -> Any:
 def _folder_at(fs: Any, path: str) -> Any:
     """A folder of the store. There are 256 for thousands of units."""
     return fs.Dir(path)
+
+
+def top() -> str:
+    """The folder of the SConstruct."""
+    return str(SCons.Node.FS.get_default_fs().Top.get_abspath())
 
 
 def failed() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,7 +14,7 @@ from scons_gpu.scons.images import Linking, read_plan
 from scons_gpu.scons.later import later
 from scons_gpu.scons.modules import helper_folder, name_below_top
 from scons_gpu.scons.settings import ASSEMBLING
-from scons_gpu.scons.steps import Outcome, options_text, read_index
+from scons_gpu.scons.steps import Outcome, options_text, read_index, write_plan
 from scons_gpu.store import sealed
 from scons_gpu.store.files import write_atomic
 from scons_gpu.toolchain import versions
@@ -194,6 +194,7 @@ class ChoiceJob(Linking):
     """Files that decide, by the names that the user gave them."""
     helpers: Sequence[Helper]
     tools: Mapping[str, str]
+    copy: str = field(default="", init=False)
 
     def decided(self) -> Sequence[tuple[Recipe, Path]]:
         """The undecided plan."""
@@ -240,8 +241,12 @@ class ChoiceJob(Linking):
         helpers = [helper.parts(self.recipe) for helper in self.helpers]
         made = plans.decided(plan, chosen, helpers)
         write_atomic(self.sidecar, self.kept(plan, results))
-        write_atomic(self.target, plans.to_text(made))
+        self.copy = write_plan(self, made)
         return Outcome(output="\n".join(said))
+
+    def record(self) -> dict[str, Any]:
+        """With the plan's copy."""
+        return {"plan": self.copy}
 
     @property
     def sidecar(self) -> Path:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from scons_gpu.store import copies
 from scons_gpu.store.files import write_atomic
 
 if TYPE_CHECKING:
@@ -89,9 +91,11 @@ def _last(log: Path, plans: list[str]) -> Counts | None:
 
 
 def names(plans: Iterable[Path]) -> set[str]:
-    """Every store entry that these plans name: slices, PTX and objects."""
+    """Every store entry that these plans name: slices, PTX, objects, and the plans' own copies."""
     found: set[str] = set()
     for path in plans:
+        with contextlib.suppress(OSError):
+            found.add(copies.name_of(path.read_bytes()))
         for part in _read(path).get("parts", ()):
             found |= {part["slice"], part["digest"], *(name for joined in part["joins"] for name in joined["slices"])}
         found |= set(_read(path.with_name(path.name.replace(".plan.json", ".choice.json"))).get("names", ()))

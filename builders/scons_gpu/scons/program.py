@@ -265,7 +265,7 @@ class Chain:
             link=self.settings.link,
             llvm=self.tools.llvm,
             libdevice=self.tools.libdevice.identity if self.tools.libdevice else "",
-            nvvm=nvvm.identity if (nvvm := optimiser.library(self.tools, options)) else "",
+            nvvm=f"{nvvm.version} {nvvm.identity}" if (nvvm := optimiser.library(self.tools, options)) else "",
             tool=identity(),
             **(choice.signature(self, target) if tuned else {}),
             **vars(options),
@@ -316,8 +316,10 @@ class Chain:
         """All that shapes an image besides its plan."""
         provider = recipe.provider
         spelled = provider.spelling(target=recipe.target, options=recipe.options, relocatable=recipe.kind == "rel") if provider else ()
+        tools = [self.making.compiler, self.making.linker] if provider and self.making else []
         return options_text(
             provider=f"{provider.name} {provider.identity} {provider.link_identity}" if provider else "",
+            versions={tool.name: tool.version for tool in tools if tool},
             options=list(spelled),
             spills=[recipe.options.fail_on_spill, recipe.options.warn_on_spill],
             kind=recipe.kind,
@@ -358,7 +360,7 @@ class Chain:
         path = self.folder.with_name(f"{self.module.name}.gpubundle")
         job = BundleJob(
             **self.common(None, self.module.name, path),
-            signature="\n".join(self.link_signature(recipe) for _, _, _, recipe in plans),
+            signature="\n".join(f"{target.name} {line}" for target, _, _, made in plans for line in self.link_signature(made).splitlines()),
             recipes=[(recipe, plan) for _, _, plan, recipe in plans],
         )
         node = _image(self.env, path, [node for _, node, _, _ in plans], job)
@@ -376,7 +378,7 @@ class Chain:
 
 def pack_signature(fatbinary: Tool | None, *, archs: Sequence[str]) -> str:
     """All that shapes a fatbin besides its images."""
-    return options_text(fatbinary=fatbinary.identity if fatbinary else "", archs=list(archs), tool=identity())
+    return options_text(fatbinary=f"{fatbinary.version} {fatbinary.identity}" if fatbinary else "", archs=list(archs), tool=identity())
 
 
 def declare_program(env: Any, session: Session, stem: str, root: Module) -> list[Any]:

@@ -36,10 +36,12 @@ if TYPE_CHECKING:
     from scons_gpu.scons import unit_files, verify
     from scons_gpu.scons.session import Workspace
     from scons_gpu.scons.sources import SplitJob
+    from scons_gpu.store import because as causes
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Toolchain
 else:
     plans, verify = later("scons_gpu.plan"), later("scons_gpu.scons.verify")
+    causes = later("scons_gpu.store.because")
     unit_files = later("scons_gpu.scons.unit_files")
 
 __all__ = ["Recipe"]
@@ -261,9 +263,11 @@ class Recipe:
         if path not in units:
             if store.check(path):
                 return self._verified(part, path)
+            fault = store.fault(path)
             if not asked.looking():
                 store.discard(path)
             job, needs = describe()
+            job.because = causes.Because(lost=fault) if fault else None
             units[path] = _internals.unit(self.env, path, needs, job)
         self._own(units[path])
         return [units[path]]
@@ -279,7 +283,6 @@ class Recipe:
             "arch": self.target.name,
             "owners": [self.module],
             "place": self.place,
-            "signature": "\n".join(f"{name} = {value}" for name, value in part.key),
             "environment": self.environment,
             "target": path,
             "weight": self._weight(part),

@@ -87,7 +87,7 @@ class Workspace:
         """Writes the start record, once, before the first action's."""
         with self.session.lock:
             if not self.log.written:
-                self.log.write(type="start", argv=sys.argv[1:], looking=asked.looking(), jobs=self.session.jobs)
+                self.log.write(type="start", argv=sys.argv[1:], looking=asked.looking(), jobs=self.session.jobs, top=_internals.top())
 
     def show(self, kernel: str, text: str) -> None:
         """Says what a tool said of a kernel; the same once."""

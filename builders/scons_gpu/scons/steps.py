@@ -15,7 +15,7 @@ import SCons.Errors
 from SCons.Script import GetOption
 
 from scons_gpu.errors import DiffersError, GpuError
-from scons_gpu.scons import asked
+from scons_gpu.scons import _internals, asked
 from scons_gpu.scons.later import later
 from scons_gpu.scons.settings import VARIABLES
 from scons_gpu.store.files import write_atomic
@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     from scons_gpu.source import clang as compiler
     from scons_gpu.source import nvcc, ptx
     from scons_gpu.split import index as indexes
+    from scons_gpu.store import because as causes
+    from scons_gpu.store import copies
+    from scons_gpu.store.because import Because
 else:
+    causes, copies = later("scons_gpu.store.because"), later("scons_gpu.store.copies")
     compiler, indexes, plans = later("scons_gpu.source.clang"), later("scons_gpu.split.index"), later("scons_gpu.plan")
     nvcc, ptx = later("scons_gpu.source.nvcc"), later("scons_gpu.source.ptx")
 
@@ -65,6 +69,8 @@ class Step(ABC):
     target: Path
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that tell a command run by hand where the tools are."""
+    because: Because | None = field(default=None, init=False)
+    """Why it runs."""
 
     def line(self, env: Any) -> str:
         """The step's line, or the whole command where the variable is emptied."""
@@ -115,6 +121,10 @@ class Step(ABC):
         """Further fields of the log record."""
         return {}
 
+    def fields(self) -> dict[str, str]:
+        """All that shapes the file, besides the content of the sources."""
+        return _internals.fields(self.signature)
+
     def run(self, node: Any) -> None:
         """Does the work, logs it, and turns an error into SCons'."""
         begun = time.time()
@@ -139,7 +149,9 @@ class Step(ABC):
             name=self.name,
             arch=self.arch,
             owners=list(self.owners),
-            key=dict(line.split(" = ", 1) for line in self.signature.splitlines() if " = " in line),
+            target=str(self.target),
+            key=self.fields(),
+            **({"because": causes.to_json(self.because)} if self.because else {}),
             result=outcome.result,
             start=round(begun, 6),
             end=round(time.time(), 6),
@@ -168,6 +180,7 @@ class PlanJob(Step):
     key: Callable[..., tuple[tuple[str, str], ...]]
     tuned: Callable[[], Sequence[plans.Tuned]] = tuple
     """The candidates, read from their indexes."""
+    copy: str = field(default="", init=False)
 
     def command(self) -> list[str]:
         """By hand."""
@@ -184,8 +197,19 @@ class PlanJob(Step):
                 self.workspace.session.fail(self.explain(error), self.place)
             if refused:
                 raise refused[-1]
-        write_atomic(self.target, plans.to_text(made))
+        self.copy = write_plan(self, made)
         return Outcome(output="\n".join(f"{source}: {text}" for source, text in made.notes))
+
+    def record(self) -> dict[str, Any]:
+        """With the plan's copy."""
+        return {"plan": self.copy}
+
+
+def write_plan(step: Step, plan: plans.Plan) -> str:
+    """Writes the step's file, and keeps a copy of it in the store, whose name it gives."""
+    text = plans.to_text(plan).encode()
+    write_atomic(step.target, text)
+    return copies.keep(step.workspace.store.root, text)
 
 
 def read_index(path: Path) -> indexes.Index:

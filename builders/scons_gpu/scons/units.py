@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scons_gpu.errors import (
@@ -24,12 +24,14 @@ from scons_gpu.split.readable import demangle
 from scons_gpu.store import record as records
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     import scons_gpu.plan as plans
     from scons_gpu.plan import Part
     from scons_gpu.scons import unit_files, verify
     from scons_gpu.scons.recipe import Recipe
+    from scons_gpu.store.record import Resources
 else:
     plans, verify = later("scons_gpu.plan"), later("scons_gpu.scons.verify")
     unit_files = later("scons_gpu.scons.unit_files")
@@ -44,6 +46,8 @@ class UnitJob(Step):
     recipe: Recipe
     part: Part
     weight: float
+    resources: Sequence[Resources] = field(default=(), init=False)
+    """What its kernels take, where it was assembled."""
 
     def explain(self, error: GpuError) -> GpuError:
         """Names the kernel, unless the tool said which."""
@@ -52,7 +56,16 @@ class UnitJob(Step):
 
     def record(self) -> dict[str, Any]:
         """Units are counted by digest."""
-        return {"unit": self.part.digest, "role": self.part.role, **({"candidate": self.part.candidate} if self.part.candidate else {})}
+        return {
+            "unit": self.part.digest,
+            "role": self.part.role,
+            **({"candidate": self.part.candidate} if self.part.candidate else {}),
+            **({"resources": [_short(each) for each in self.resources]} if self.resources else {}),
+        }
+
+    def fields(self) -> dict[str, str]:
+        """The PTX's key."""
+        return dict(self.part.key)
 
     def spent(self, seconds: float) -> None:
         """Remembers a time for the next build's order."""
@@ -149,6 +162,10 @@ class AssembleJob(MakingJob):
         """The object's."""
         return self.recipe.object_fields(self.part)
 
+    def fields(self) -> dict[str, str]:
+        """The object's key, without that of its PTX, which the digest names."""
+        return {name: value for name, value in self.key() if not name.startswith("ptx ")}
+
     def make(self) -> Outcome:
         """A process of the assembler's."""
         recipe, store = self.recipe, self.workspace.store
@@ -162,7 +179,12 @@ class AssembleJob(MakingJob):
         entry = records.make(made.data, key=recipe.object_fields(self.part), output=said, seconds=made.seconds, resources=made.resources)
         store.save(self.target, made.data, entry)
         self.spent(made.seconds)
+        self.resources = entry.resources
         return Outcome(output=made.output, cpu=made.cpu, peak_kib=made.peak_kib)
+
+
+def _short(resources: Resources) -> dict[str, Any]:
+    return {name: value for name, value in vars(resources).items() if value is not None}
 
 
 @dataclass(kw_only=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scons_gpu.store import copies
 from scons_gpu.store.files import TEMPORARY, unwritable
 from scons_gpu.store.lock import locked
 from scons_gpu.store.store import LOCK
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "GcResult", "gc"]
 
-KINDS = ("slice", "ptx", "object", "deferred", "failure")
+KINDS = ("slice", "ptx", "object", "deferred", "failure", copies.KIND)
 """The folders that gc looks into; temporary files it takes anywhere in the store."""
 
 _ENTRY = re.compile(r"([0-9a-f]{32})(?:\.[0-9]+)?(?:\.[a-z.]+)?")

@@ -55,6 +55,7 @@ class Store:
         self._claims: dict[tuple[str, str, str, _Key], Path] = {}
         self._keys: dict[Path, _Key] = {}
         self._warnings: list[str] = []
+        self._faults: dict[Path, str] = {}
         self._told: set[str] = set()
 
     def put_text(self, kind: str, text: str) -> str:
@@ -176,6 +177,11 @@ class Store:
             _clear(record_path(path))
             _clear(path)
 
+    def fault(self, path: Path) -> str:
+        """What was found wrong with the entry at `path`, the last time that it was looked at; empty where nothing was."""
+        with self._lock:
+            return self._faults.get(path, "")
+
     def drain_warnings(self) -> list[str]:
         """What was found damaged since the last call, a line each. The same is said once."""
         with self._lock:
@@ -206,6 +212,7 @@ class Store:
     def _warn(self, path: Path, what: str) -> None:
         line = f"store: {path}: {what}; it is made again"
         with self._lock:
+            self._faults[path] = what
             if line not in self._told:
                 self._told.add(line)
                 self._warnings.append(line)
