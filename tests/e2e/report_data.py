@@ -65,7 +65,9 @@ def _unit(number: int, names: list[str], chance: random.Random) -> Unit:
     result = _RESULTS[number % 7] if number != 5 else "failed"
     source = f"src/{names[home].replace('.', '/')}/{_VERBS[number % 8]}.cu"
     seconds = round(chance.lognormvariate(-2.5, 1.0), 3)
-    return Unit(f"{chance.getrandbits(128):032x}", kernel, "sm_90", result, seconds, 900 + number % 5000, tuple(dict.fromkeys(owners)), (source,))
+    return Unit(
+        f"{chance.getrandbits(128):032x}", kernel, "sm_90", result, seconds, 900 + number % 5000, tuple(dict.fromkeys(owners)), (source,)
+    )
 
 
 def _kernel(number: int, module: str, unit: Unit, chance: random.Random) -> Kernel:
@@ -93,13 +95,25 @@ def _kernel(number: int, module: str, unit: Unit, chance: random.Random) -> Kern
 def _step(number: int, unit: Unit, chance: random.Random) -> Step:
     took = unit.seconds or 0.0
     begun = (number // 8) * 0.06 + chance.random() * 0.02
-    return Step("lower", unit.name, unit.arch, "built" if unit.result == "compiled" else "failed", number % 8, begun, took, took, 90_000, number, unit.modules)
+    return Step(
+        "lower",
+        unit.name,
+        unit.arch,
+        "built" if unit.result == "compiled" else "failed",
+        number % 8,
+        begun,
+        took,
+        took,
+        90_000,
+        number,
+        unit.modules,
+    )
 
 
 def _module(name: str, names: list[str], units: tuple[Unit, ...]) -> Module:
     mine = [unit for unit in units if name in unit.modules]
     place = names.index(name)
-    below = names[1:: 10] if place == 0 else names[place + 1 : place + 10] if place % 10 == 1 else []
+    below = names[1::10] if place == 0 else names[place + 1 : place + 10] if place % 10 == 1 else []
     return Module(
         name=name,
         program="net",

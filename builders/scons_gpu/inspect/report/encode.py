@@ -19,9 +19,7 @@ SCHEMA = "scons-gpu/report/1"
 def encode(report: Report) -> str:
     """JSON that may stand inside a `<script>`: whatever a name holds, the text has neither `<` nor anything but ASCII."""
     strings = _Strings()
-    tables = {
-        field.name: _table(getattr(report, field.name), strings) for field in dataclasses.fields(report) if field.name != "overview"
-    }
+    tables = {field.name: _table(getattr(report, field.name), strings) for field in dataclasses.fields(report) if field.name != "overview"}
     data = {"schema": SCHEMA, "overview": dataclasses.asdict(report.overview), "tables": tables, "strings": list(strings.places)}
     # Names that are no UTF-8 come as lone surrogates, which only escapes can hold.
     return json.dumps(data, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")

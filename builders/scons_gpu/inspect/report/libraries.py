@@ -44,8 +44,9 @@ def libraries() -> Libraries:
 
 
 def _licence(name: str) -> str:
-    found = metadata.metadata(name)
-    return f"{found['Name']} {found['Version']} ({found.get('License-Expression') or found.get('License') or 'see its wheel'})"
+    found = metadata.metadata(name).json
+    said = str(found.get("license_expression") or found.get("license") or "see its wheel")
+    return f"{name} {found['version']} ({said.splitlines()[0]})"
 
 
 def _json(value: object) -> str:

@@ -7,8 +7,8 @@ const shorten = (name, most = 29) => (name.length <= most ? name : `${name.slice
 // A canvas that boxes are drawn on, one unit of the ranges a pixel at scale 1.
 function canvas(box, chosen) {
   const Bokeh = bokeh();
-  const boxes = new Bokeh.ColumnDataSource({ data: {} });
-  const lines = new Bokeh.ColumnDataSource({ data: {} });
+  const boxes = new Bokeh.ColumnDataSource({ data: columnsOfBoxes([], [], {}) });
+  const lines = new Bokeh.ColumnDataSource({ data: columnsOfLines([], []) });
   const plot = new Bokeh.Plot({
     sizing_mode: "stretch_both", x_range: new Bokeh.Range1d(), y_range: new Bokeh.Range1d(), toolbar_location: null, min_border: 0,
     background_fill_color: null, border_fill_color: null, outline_line_color: null,
@@ -138,7 +138,7 @@ function columnsOfBoxes(nodes, at, state) {
   return {
     x: at.map(([x]) => x), y: at.map(([, y]) => -y), left: at.map(([x]) => x - BOX.width / 2 + 10), upper: at.map(([, y]) => -y + 9), lower: at.map(([, y]) => -y - 10),
     label: nodes.map(({ node, more, of }) => (node === undefined ? `${count(more)} more ${of}` : shorten(graph.name(node)))),
-    below: nodes.map(({ node }) => (node === undefined ? "in the table of kernels" : shorten(nodeFacts(node), 36))),
+    below: nodes.map(({ node }) => (node === undefined ? "in the table of kernels" : shorten(nodeFacts(node), 34))),
     full: nodes.map(({ node, more, of }) => (node === undefined ? `${count(more)} more ${of}` : graph.name(node))),
     facts: nodes.map(({ node }) => (node === undefined ? "" : nodeFacts(node))),
     fill: nodes.map(({ node }) => (node === state.focus || state.opened.has(node) ? chosen : plain)),
