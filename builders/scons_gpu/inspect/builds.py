@@ -44,6 +44,8 @@ class Action:
     candidate: str = ""
     plan: str = ""
     """Of a step that writes a plan: the name of the plan's copy in the store (store/copies.py)."""
+    content: str = ""
+    """A hash of the file that it made; empty for units."""
     resources: tuple[Mapping[str, Any], ...] = ()
     """Of an assembled unit: what the assembler said of each kernel (store/record.py)."""
     start: float = 0.0
@@ -157,6 +159,17 @@ class History:
         earlier = (each for each in reversed(self.of_node(action.node)) if each.time < action.time and each.build != action.build)
         return next(earlier, None)
 
+    def of_stage(self, stage: str) -> tuple[Action, ...]:
+        """All of one stage, oldest first."""
+        return self._stages.get(stage, ())
+
+    @functools.cached_property
+    def _stages(self) -> Mapping[str, tuple[Action, ...]]:
+        found: dict[str, list[Action]] = defaultdict(list)
+        for action in self.actions:
+            found[action.stage].append(action)
+        return {stage: tuple(actions) for stage, actions in found.items()}
+
     @functools.cached_property
     def by_unit(self) -> Mapping[str, tuple[Action, ...]]:
         """Digest → what was done to make it, oldest first."""
@@ -223,6 +236,7 @@ def _action(record: Mapping[str, Any], *, build: str) -> Action:
         role=str(get("role") or ("unit" if get("unit") else "")),
         candidate=str(get("candidate") or ""),
         plan=str(get("plan") or ""),
+        content=str(get("content") or ""),
         resources=tuple(map(dict, get("resources") or ())),
         start=float(get("start") or 0.0),
         end=float(get("end") or 0.0),

@@ -52,7 +52,7 @@ class Cause:
         return replace(self, routes=tuple((*route, via) for route in self.routes))
 
 
-_CONSEQUENCES = ("first", "missing", "order")
+_CONSEQUENCES = ("first", "order", "taken", "dropped")
 """Kinds that say nothing where another cause says more."""
 
 
@@ -80,7 +80,7 @@ def _without_consequences(causes: list[Cause]) -> list[Cause]:
         level = (debug.now == "1", "now") if debug.now == "1" else (debug.then == "1", "then")
         kept = [cause for cause in kept if not (cause.name == "GPU_OPT" and level[0] and getattr(cause, level[1]) == "0")]
     if any(cause.kind not in _CONSEQUENCES for cause in kept):
-        kept = [cause for cause in kept if cause.kind not in ("first", "order")]
+        kept = [cause for cause in kept if cause.kind not in _CONSEQUENCES]
     return kept
 
 
@@ -94,15 +94,16 @@ _SENTENCES = {
     "first": "{name}: the first build that the log knows",
     "unrecorded": "{name}: SCons had no record of it (.sconsign.dblite is new, or was removed)",
     "new": "{name} is new",
+    "taken": "tool {name}: {then} -> {now}",
+    "dropped": "{name} is not there any more",
     "always": "{name} is made in each build",
 }
-_LISTED = {"define", "flag", "folder", "source", "header", "generated header", "tuning file", "file", "sources"}
 
 
 def sentence(cause: Cause) -> str:
     """The cause in words."""
     if cause.kind in _SENTENCES:
-        return _SENTENCES[cause.kind].format(name=cause.name, now=cause.now)
+        return _SENTENCES[cause.kind].format(name=cause.name, then=cause.then or "(none)", now=cause.now or "(none)")
     if cause.then or cause.now:
         return f"{cause.kind} {cause.name}: {cause.then or '(none)'} -> {cause.now or '(none)'}"
     return f"{cause.kind} {cause.name} {cause.change}"

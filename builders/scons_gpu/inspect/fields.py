@@ -11,7 +11,7 @@ from scons_gpu.inspect.causes import Cause
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-__all__ = ["of_key", "of_unit"]
+__all__ = ["of_key", "of_own", "of_unit"]
 
 _TOOLS = {
     "llvm": "LLVM",
@@ -49,6 +49,8 @@ _LISTS = {
     "cpppath": ("folder", "CPPPATH"),
     "defines": ("define", ""),
     "flags": ("flag", "GPU_CLANGFLAGS"),
+    "host flags": ("flag", "CXXFLAGS"),
+    "candidate flags": ("flag", "GPU_PTXASFLAGS"),
     "from_nvcc": ("flag", "GPU_NVCCFLAGS"),
     "nvcc_flags": ("flag", "GPU_NVCCFLAGS"),
     "clang_flags": ("flag", "GPU_CLANGFLAGS"),
@@ -93,6 +95,13 @@ def of_unit(differing: Mapping[str, tuple[str, str]]) -> list[Cause]:
     return [cause for field, (then, now) in differing.items() for cause in _field("unit", field, then, now)]
 
 
+def of_own(then: str, now: str) -> list[Cause]:
+    """The causes behind the options that a candidate, or a helper's kernel, has of its own."""
+    old, new = _read(then) or {}, _read(now) or {}
+    differing = [name for name in sorted(old | new) if old.get(name) != new.get(name)]
+    return [cause for name in differing for cause in _field("candidate", name, old.get(name), new.get(name))]
+
+
 def _field(stage: str, name: str, then: Any, now: Any) -> Iterable[Cause]:  # noqa: ANN401 - what JSON can hold
     """The causes behind one field. What its values look like decides before its name does: one name may stand for several things."""
     if isinstance(then, dict) or isinstance(now, dict):
@@ -102,7 +111,7 @@ def _field(stage: str, name: str, then: Any, now: Any) -> Iterable[Cause]:  # no
     if (stage, name) == ("unit", "debug"):
         return _lines(str(then), str(now))
     if name in _LISTS:
-        kind, variable = ("flag", "CXXFLAGS") if (stage, name) == ("host", "flags") else _LISTS[name]
+        kind, variable = _LISTS.get(f"{stage} {name}") or _LISTS[name]
         return _listed(kind, variable, _words(then), _words(now))
     if name in _SPECIAL:
         return _SPECIAL[name](then, now)
@@ -117,10 +126,15 @@ def _single(name: str, then: Any, now: Any) -> Cause:  # noqa: ANN401 - what JSO
     if name in _OPTIONS:
         return Cause("option", _OPTIONS[name], then=_flag(then), now=_flag(now))
     if name in _TOOLS:
-        return Cause("tool", _TOOLS[name], then=_tool(then), now=_tool(now))
+        return _used(_TOOLS[name], _tool(then), _tool(now))
     if name in ("tool", "format"):
         return Cause("scons-gpu", "itself", then=_tool(then), now=_tool(now))
     return Cause("setting", name, then=_short(then), now=_short(now))
+
+
+def _used(name: str, then: str, now: str) -> Cause:
+    """A tool that is another one; one that takes part, or does so no more, follows from an option."""
+    return Cause("tool" if then and now else "taken", name, then=then, now=now)
 
 
 def _spills(then: Any, now: Any) -> Iterator[Cause]:  # noqa: ANN401 - what JSON can hold
@@ -150,7 +164,7 @@ def _nested(stage: str, name: str, then: Any, now: Any) -> Iterator[Cause]:  # n
         if old == new:
             continue
         if name == "tools":
-            yield Cause("tool", _TOOLS.get(key, key), then=_tool(old), now=_tool(new))
+            yield _used(_TOOLS.get(key, key), _tool(old), _tool(new))
         elif name == "sources":
             yield from _listed("sources", f"of {key}", [each[0] for each in old or ()], [each[0] for each in new or ()])
         elif name == "options" and isinstance(old, dict) and isinstance(new, dict):
@@ -160,6 +174,15 @@ def _nested(stage: str, name: str, then: Any, now: Any) -> Iterator[Cause]:  # n
             yield Cause("module", key, "added" if old is None else "removed")
         elif old is not None and new is not None:  # one more architecture is told where it is built
             yield from _field(stage, name, old, new)
+
+
+def _pairwise(then: Any, now: Any) -> Iterator[Cause]:  # noqa: ANN401 - what JSON can hold
+    """How each candidate is lowered and assembled: what differs there follows from the module's options, or from other candidates."""
+    if len(then or ()) == len(now or ()):
+        for old, new in zip(then, now, strict=True):
+            for before, after in zip(old, new, strict=True):
+                differing = [name for name in sorted(before) if before[name] != after.get(name)]
+                yield from (cause for name in differing for cause in _field("candidate", name, before[name], after.get(name)))
 
 
 def _modules(then: Any, now: Any) -> Iterator[Cause]:  # noqa: ANN401 - what JSON can hold
@@ -236,9 +259,10 @@ def _listed(kind: str, variable: str, then: list[str], now: list[str]) -> Iterat
         yield Cause(kind, variable, then=" ".join(then), now=" ".join(now))
         return
     gone, come = ([word for word in words if word not in others] for words, others in ((then, now), (now, then)))
-    yield from (Cause(kind, f"{variable} {word}".strip(), "removed") for word in gone)
-    yield from (Cause(kind, f"{variable} {word}".strip(), "added") for word in come)
-    if not gone and not come:
+    shown = f"{variable} " if kind in ("flag", "sources") else ""
+    yield from (Cause(kind, f"{shown}{word}", "removed") for word in gone)
+    yield from (Cause(kind, f"{shown}{word}", "added") for word in come)
+    if then != now and not gone and not come:
         yield Cause(kind, variable, then=" ".join(then), now=" ".join(now))
 
 
@@ -294,5 +318,5 @@ _SPECIAL: Mapping[str, Callable[[Any, Any], Iterable[Cause]]] = {
     "arch": lambda then, now: [Cause("architecture", "", then=str(then), now=str(now))],
     "ptx": lambda then, now: [Cause("tool", "PTX version", then=_ptx(then), now=_ptx(now))],
     "candidates": lambda _then, _now: [Cause("candidates", "of the module")],
-    "candidate_options": lambda _then, _now: [Cause("candidates", "of the module", derived=True)],
+    "candidate_options": _pairwise,
 }

@@ -127,7 +127,7 @@ class Tracer:
         if changed.change == "removed":
             yield self._removed(action, changed, made_it)
             return
-        since = [each for each in made_it if before is not None and each.time > before.time] or made_it[-1:]
+        since = _differing(made_it, before) if before is not None else made_it[-1:]
         if not since:
             yield Cause(self._leaf(action, changed), self.shown(changed.path, action.build), changed.change)
         for each in since:
@@ -139,7 +139,7 @@ class Tracer:
     def _removed(self, action: Action, changed: Input, made_it: list[Action]) -> Cause:
         if action.stage == "plan" and made_it:
             return Cause("source", made_it[-1].name, "removed")
-        kind = "header" if action.stage in ("source", "host") else "file"
+        kind = "header" if action.stage in ("source", "host") else "dropped" if made_it else "file"
         return Cause(kind, self.shown(changed.path, action.build), "removed")
 
     @staticmethod
@@ -147,6 +147,15 @@ class Tracer:
         if changed.role != "source":
             return "header" if changed.role == "read" else "generated header"
         return _LEAVES.get(action.stage, "file")
+
+
+def _differing(made_it: list[Action], before: Action) -> list[Action]:
+    """What made the file since then, without those that made it as it was."""
+    since = [place for place, each in enumerate(made_it) if each.time > before.time]
+    other = [
+        made_it[place] for place in since if not place or not made_it[place].content or made_it[place].content != made_it[place - 1].content
+    ]
+    return other or [made_it[place] for place in since] or made_it[-1:]
 
 
 def of_target(tracer: Tracer, path: str) -> Answer:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from scons_gpu.errors import DamagedError
 from scons_gpu.inspect import fields
 from scons_gpu.inspect.causes import Cause, Via, merged
+from scons_gpu.inspect.links import Links
 from scons_gpu.inspect.slices import differences
 from scons_gpu.inspect.why import Answer, made
 from scons_gpu.store.store import Store
@@ -39,8 +40,6 @@ _FROM_PLAN = {
 }
 """A unit's field → the fields of its plan's key that it comes from."""
 _TEXTS = ("slice", "joins", "renames")
-_OBJECT = ("provider", "versions", "options", "kind", "share_twins", "spills")
-"""What of an image's key shapes objects."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,42 @@ class _Change:
     """Whether that copy is gone."""
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What is known of one unit of one module and architecture."""
+
+    part: Part
+    change: _Change
+    links: Links
+    compiled: tuple[Action, ...]
+    """Steps that made what the last link takes of it, oldest first."""
+
+    @property
+    def last(self) -> Action:
+        """The newest of them."""
+        return self.compiled[-1]
+
+    @property
+    def by_plan(self) -> bool:
+        """Whether it was compiled because its plan had come to name it: in that build, or in the first after it that linked."""
+        action = self.change.action
+        return action.build == self.last.build or (
+            action.time < self.last.time and not self.links.between(action.time, self.last.time, but=self.last.build)
+        )
+
+    @property
+    def by_link(self) -> Action | None:
+        """The link of that build, where it wanted other objects than the one before."""
+        changed = self.links.changed
+        return changed if changed is not None and changed.build == self.last.build else None
+
+    @property
+    def latest(self) -> Action:
+        """The last step that wanted another file of the unit than before."""
+        changed = self.links.changed
+        return max((each for each in (self.change.action, changed) if each is not None), key=lambda action: action.time)
+
+
 class Units:
     """Answers for units."""
 
@@ -69,36 +104,54 @@ class Units:
     def answer(self, found: Found, plans: Sequence[str]) -> Answer:
         """Why the unit is as it is; `plans` are those in which to look for who shares it."""
         part, change = found.part, self._change(found)
-        compiled = [each for each in self._history.by_unit.get(part.digest, ()) if made(each)]
-        failed = [each for each in self._history.by_unit.get(part.digest, ()) if not made(each)]
-        symbol = part.kernels[0].symbol if part.kernels else ""
+        steps = self._history.by_unit.get(part.digest, ())
+        compiled, failed = [each for each in steps if made(each)], [each for each in steps if not made(each)]
+        module, arch = change.action.owners[0], change.action.arch
+        links = Links.of(self._history, module=module, arch=arch, top=self._history.build(change.action.build).top)
         answer = Answer(
             subject=part.readable,
             outcome="",
-            module=change.action.owners[0],
-            arch=change.action.arch,
-            symbol=symbol,
+            module=module,
+            arch=arch,
+            symbol=part.kernels[0].symbol if part.kernels else "",
             source=part.source,
             unit=part.digest,
             shared_with=self._sharing(found, plans),
             before=change.earlier.build if change.earlier else "",
         )
         if failed and (not compiled or failed[-1].time > compiled[-1].time):
-            answer = replace(answer, outcome=failed[-1].result, build=failed[-1].build, notes=(failed[-1].output.splitlines()[0],))
-            return self._explained(answer, change, part)
+            said = failed[-1].output.splitlines()[:1]
+            return self._by_plan(replace(answer, outcome=failed[-1].result, build=failed[-1].build, notes=tuple(said)), change, part)
         if not compiled:
-            return self._explained(self._unknown(answer, part), change, part)
-        if compiled[-1].time < change.action.time:
-            answer = replace(answer, outcome="reused", build=change.action.build, made_in=compiled[-1].build)
-            return self._explained(answer, change, part)
-        last = compiled[-1]
-        first = next(each for each in compiled if each.time > change.action.time)
-        owners = {owner for each in compiled if each.build == last.build for owner in each.owners}
-        outcome = "compiled" if answer.module in owners else "reused"
-        answer = replace(answer, outcome=outcome, build=last.build, made_in=last.build if outcome == "reused" else "")
-        if first.build == last.build:
-            return self._explained(answer, change, part, last)
-        return replace(answer, before=self._compiled_before(compiled, last), causes=merged(self._object(last, found, compiled)))
+            return self._by_plan(self._unknown(answer, part), change, part)
+        return self._compiled(answer, _Known(part, change, links, tuple(links.taken(compiled))))
+
+    def _compiled(self, answer: Answer, known: _Known) -> Answer:
+        """A unit of which the log knows who compiled it."""
+        last, latest = known.last, known.latest
+        if last.time < latest.time and last.build != latest.build:
+            return self._wanted(replace(answer, outcome="reused", build=latest.build, made_in=last.build), known, latest)
+        owners = {owner for each in known.compiled if each.build == last.build for owner in each.owners}
+        if answer.module not in owners:
+            return self._wanted(replace(answer, outcome="reused", build=last.build, made_in=last.build), known, latest)
+        answer = replace(answer, outcome="compiled", build=last.build)
+        if known.by_plan:
+            extra = known.links.causes(known.by_link) if known.by_link else []
+            return self._by_plan(answer, known.change, known.part, extra)
+        if known.by_link is not None:
+            causes = merged(known.links.causes(known.by_link))
+            return replace(answer, causes=causes, before=known.links.before(known.by_link))
+        before = next((each.build for each in reversed(known.compiled) if each.build != last.build), "")
+        return replace(answer, causes=self._lost([each for each in known.compiled if each.build == last.build]), before=before)
+
+    def _wanted(self, answer: Answer, known: _Known, latest: Action) -> Answer:
+        """Why the module came to take what was there already."""
+        changed = known.links.changed
+        if changed is None or latest.build != changed.build:
+            return self._by_plan(answer, known.change, known.part)
+        if known.change.action.build == changed.build:
+            return self._by_plan(answer, known.change, known.part, known.links.causes(changed))
+        return replace(answer, causes=merged(known.links.causes(changed)), before=known.links.before(changed))
 
     def _change(self, found: Found) -> _Change:
         actions, name = self._plans.files[found.plan], _name(found.part)
@@ -122,16 +175,13 @@ class Units:
         line = next((line for line in here.splitlines() if digest in line), None) if here else None
         return line is not None and line.rstrip(b",") in text
 
-    def _explained(self, answer: Answer, change: _Change, part: Part, last: Action | None = None) -> Answer:
-        """With the causes of the change, what in the text is other, and how many units stayed."""
-        causes = self._causes(change, part)
-        if last is not None and change.earlier is not None:
-            causes += self._link(last, answer)
+    def _by_plan(self, answer: Answer, change: _Change, part: Part, extra: Sequence[Cause] = ()) -> Answer:
+        """With the causes of the plan's change, what in the text is other, and how many units stayed."""
         found, notes = self._differences(change, part)
         changed, unchanged = self._others(change, part)
         return replace(
             answer,
-            causes=merged(causes),
+            causes=merged([*self._causes(change, part), *(extra if change.earlier else ())]),
             differences=found,
             changed=changed,
             unchanged=unchanged,
@@ -157,9 +207,9 @@ class Units:
         before, now = _fields(change.before), _fields(part)
         differing = {name: (before.get(name, ""), now.get(name, "")) for name in sorted(before | now) if before.get(name) != now.get(name)}
         found = []
-        if "candidate" in differing:
-            found += self._candidate(change, part, *differing["candidate"])
-        elif any(name in differing for name in _TEXTS):
+        if "candidate" in differing:  # its text and options follow
+            return self._candidate(change, part, *differing["candidate"])
+        if any(name in differing for name in _TEXTS):
             found += self._texts(change, part, differing)
         if "source" in differing:
             found.append(Cause("moved", part.readable, then=differing["source"][0], now=differing["source"][1]))
@@ -198,8 +248,8 @@ class Units:
         folder = PurePath(change.action.target).parent
         split = [
             action
-            for action in self._history.actions
-            if action.stage == "split" and action.arch == change.action.arch and action.name in sources and made(action)
+            for action in self._history.of_stage("split")
+            if action.arch == change.action.arch and action.name in sources and made(action)
             if since < action.time <= change.action.time and PurePath(action.target).parent == folder
         ]
         found = [cause for action in split for cause in self._tracer.causes(action)]
@@ -218,41 +268,20 @@ class Units:
         found: list[Cause] = []
         for name, pair in differing.items():
             if name in ("lower", "assemble"):
-                found.append(Cause("candidates", "options of this one", then=pair[0], now=pair[1]))
+                found += fields.of_own(*pair)
                 continue
             named = {each: key[each] for each in _FROM_PLAN.get(name, ()) if each in key}
             found += fields.of_key("plan", named, change.action.key) if named else fields.of_unit({name: pair})
         via = Via(change.action.stage, change.action.name, change.action.target, change.action.build)
         return [cause.through(via) for cause in found]
 
-    def _object(self, last: Action, found: Found, compiled: Sequence[Action]) -> list[Cause]:
-        """The plan names the unit as before, and it was compiled: for other options of the assembler, or because the store had lost it."""
-        causes = self._link(last, Answer(subject="", outcome="", module=self._owner(found), arch=last.arch))
-        if causes:
-            return causes
-        built = [each for each in compiled if each.build == last.build]
-        faults = [each for each in built if each.because.lost]
+    def _lost(self, steps: Sequence[Action]) -> tuple[Cause, ...]:
+        """Nobody wanted it otherwise, and it was compiled: what the store held was damaged, or not there."""
+        faults = [each for each in steps if each.because.lost]
         if faults:
-            return [Cause("lost", self._tracer.shown(each.target, each.build), now=each.because.lost) for each in faults]
-        return [Cause("gone", each.name if len(built) == 1 else f"{each.stage}: {each.name}") for each in built[-1:]]
-
-    def _owner(self, found: Found) -> str:
-        return self._plans.files[found.plan][-1].owners[0]
-
-    def _link(self, last: Action, answer: Answer) -> list[Cause]:
-        """What shapes objects and was other when the image was linked that the unit was compiled for."""
-        found: list[Cause] = []
-        for action in self._history.build(last.build).actions:
-            if action.stage == "link" and answer.module in action.owners and action.arch in ("", answer.arch):
-                key = {name: pair for name, pair in action.because.key.items() if name.rpartition(" ")[2] in _OBJECT}
-                mine = {name: pair for name, pair in key.items() if name.rpartition(" ")[0] in ("", answer.arch)}
-                via = Via(action.stage, action.name, action.target, action.build)
-                found += [cause.through(via) for cause in fields.of_key("link", mine, action.key) if cause.name != "nvlink"]
-        return found
-
-    @staticmethod
-    def _compiled_before(compiled: Sequence[Action], last: Action) -> str:
-        return next((each.build for each in reversed(compiled) if each.build != last.build), "")
+            return tuple(Cause("lost", self._tracer.shown(each.target, each.build), now=each.because.lost) for each in faults)
+        what = {"lower": "PTX", "assemble": "object", "defer": "deferred PTX"}
+        return (Cause("gone", f"the unit's {' and '.join(dict.fromkeys(what[each.stage] for each in steps))}"),)
 
     def _differences(self, change: _Change, part: Part) -> tuple[tuple[Difference, ...], tuple[str, ...]]:
         if change.gone:

@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from scons_gpu.source import nvcc, ptx
     from scons_gpu.split import index as indexes
     from scons_gpu.store import because as causes
-    from scons_gpu.store import copies
+    from scons_gpu.store import copies, names
     from scons_gpu.store.because import Because
 else:
     causes, copies = later("scons_gpu.store.because"), later("scons_gpu.store.copies")
+    names = later("scons_gpu.store.names")
     compiler, indexes, plans = later("scons_gpu.source.clang"), later("scons_gpu.split.index"), later("scons_gpu.plan")
     nvcc, ptx = later("scons_gpu.source.nvcc"), later("scons_gpu.source.ptx")
 
@@ -125,6 +126,13 @@ class Step(ABC):
         """All that shapes the file, besides the content of the sources."""
         return _internals.fields(self.signature)
 
+    def content(self) -> str:
+        """A hash of what it made, so that who looks into a build sees where a change came to its end; empty where that is no file."""
+        try:
+            return names.content(self.target.read_bytes())[:16]
+        except OSError:
+            return ""
+
     def run(self, node: Any) -> None:
         """Does the work, logs it, and turns an error into SCons'."""
         begun = time.time()
@@ -152,6 +160,7 @@ class Step(ABC):
             target=str(self.target),
             key=self.fields(),
             **({"because": causes.to_json(self.because)} if self.because else {}),
+            **({"content": content} if outcome.result == "built" and (content := self.content()) else {}),
             result=outcome.result,
             start=round(begun, 6),
             end=round(time.time(), 6),
