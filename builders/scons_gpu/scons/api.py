@@ -23,7 +23,7 @@ def add_to(env: Any) -> None:
 
     _said(settings.check_names)(ARGUMENTS)
     settings.set_defaults(env)
-    for method in (GpuSource, GpuModule, GpuProgram, Ptx, Cubin, Fatbin, DeviceLink, GpuEmbed, GpuHeader):
+    for method in (GpuSource, GpuModule, GpuProgram, Ptx, Cubin, Fatbin, DeviceLink, GpuEmbed, GpuHeader, GpuReport):
         env.AddMethod(_said(method))
     objects.add_builders(env, _said(_declare_object))
 
@@ -107,6 +107,13 @@ def GpuHeader(env: Any, target: Any, program: Any) -> Any:  # noqa: N802 - SCons
     from scons_gpu.scons.embed import declare_header  # noqa: PLC0415 - a build without modules pays nothing
 
     return _nodes(declare_header(env, _session(), target, program))
+
+
+def GpuReport(env: Any, target: Any, programs: Any) -> Any:  # noqa: N802 - SCons' spelling
+    """One HTML page that shows what this build made of one program or several, why, and what took the time."""
+    from scons_gpu.scons.report import declare_report  # noqa: PLC0415 - a build without modules pays nothing
+
+    return _nodes(declare_report(env, _session(), target, programs))
 
 
 def _declare_object(env: Any, target: Any, source: Any, shared: bool) -> None:  # noqa: FBT001 - `_internals.takes` calls it

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scons_gpu.link.manifest import Manifest
     from scons_gpu.plan.model import Plan
 
-__all__ = ["Known", "Program", "read"]
+__all__ = ["Known", "Program", "read", "until"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,11 @@ class Program:
     code: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     """Module, architecture, kernel's symbol → bytes of machine code."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything is: one that was declared and never asked for has left nothing."""
+        return self.manifest is not None or bool(self.plans)
 
     @property
     def name(self) -> str:
@@ -62,7 +67,9 @@ def read(store: Path, *, build: str | None = None, manifests: Sequence[Path] = (
     `manifests`: these programs alone. `running`: what the build's end record would say now, where the report is a step of it.
     Raises UsageError for a build or a manifest that is not there, DamagedError for what does not read.
     """
-    records = [*log.read(store / "log.jsonl"), *([dict(running)] if running else [])]
+    records = list(log.read(store / "log.jsonl"))
+    if running and records:
+        records.append(dict(running))
     history = builds.history(records, place=str(store))
     if build is None and not history.last:
         if manifests:
@@ -75,7 +82,7 @@ def read(store: Path, *, build: str | None = None, manifests: Sequence[Path] = (
         counts=stats.stats(records, build=found.id),
         build=found,
         running=running is not None,
-        programs=tuple(_program(store, history, found, stem) for stem in stems),
+        programs=tuple(program for stem in stems if (program := _program(store, history, found, stem)).is_known),
     )
 
 
@@ -96,31 +103,31 @@ def _stems(history: History, build: Build) -> list[str]:
 
 
 def _program(store: Path, history: History, build: Build, stem: str) -> Program:
-    path, until = Path(f"{stem}.json"), _last(build)
+    path = Path(f"{stem}.json")
     notes = []
     made = [action for action in history.by_target.get(str(path), ()) if action.result == "built"]
-    if any(action.time > until for action in made):
+    if any(action.time > until(build) for action in made):
         notes.append(f"{path.name} was made by a later build: registers, sizes and tools are that one's")
     elif made and made[-1].build != build.id and build.end and not build.end.ok:
         notes.append(f"{path.name} is the one of build {made[-1].build}: this one did not finish it")
     read = manifest.from_text(path.read_text(encoding="utf-8"), path=str(path)) if path.exists() else None
     if read is None:
-        notes.append(f"{path.name} is not there: no build has finished the program, so what its kernels take of a GPU is not known")
+        notes.append(f"{path.name} is not there: what the kernels of {path.stem} take of a GPU is not known")
     sizes, code = _measured(read, path.parent) if read else ({}, {})
     return Program(stem=stem, manifest=read, plans=tuple(_plans(store, history, build, stem)), sizes=sizes, code=code, notes=tuple(notes))
 
 
-def _last(build: Build) -> float:
+def until(build: Build) -> float:
+    """When its last step ended: what was made later is another build's."""
     return max([build.time, *(action.time for action in build.actions)])
 
 
 def _plans(store: Path, history: History, build: Build, stem: str) -> Iterator[Plan]:
     """As they were in that build: the copies that it left, else the files where no later build has written them."""
-    copies, until = Plans(store, history), _last(build)
-    named = build.end.plans if build.end else ()
-    paths = dict.fromkeys([*named, *sorted(copies.files)])
+    copies, ended = Plans(store, history), until(build)
+    paths = build.end.plans if build.end else sorted(copies.files)
     for path in (path for path in paths if Path(path).parents[1] == Path(stem)):
-        made = [action for action in copies.files.get(path, ()) if action.time <= until]
+        made = [action for action in copies.files.get(path, ()) if action.time <= ended]
         text = copies.text(made[-1]) if made else None
         if text is None and Path(path).exists():
             text = Path(path).read_bytes()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scons_gpu.errors import ToolMissingError
 
-__all__ = ["Libraries", "libraries"]
+__all__ = ["Libraries", "libraries", "versions"]
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,21 @@ class Libraries:
     """Who wrote them, which version, under what licence."""
 
 
+def versions() -> list[str]:
+    """Which ones are installed. Raises ToolMissingError where one is not."""
+    try:
+        return [f"{name} {metadata.version(name)}" for name in ("bokeh", "itables")]
+    except metadata.PackageNotFoundError as error:
+        raise _missing(str(error.name)) from None
+
+
 def libraries() -> Libraries:
     """Reads them. Raises ToolMissingError where one is not installed."""
     try:
         from bokeh.resources import Resources  # noqa: PLC0415 - only who asks for a report loads it
         from itables import options  # noqa: PLC0415 - the same
     except ImportError as error:
-        msg = f"the report takes its tables and drawings from {error.name or 'bokeh and itables'}, which is not installed"
-        raise ToolMissingError(msg, hint="pip install 'scons-gpu[report]'") from None
+        raise _missing(str(error.name)) from None
     drawing = Resources(mode="inline", components=["bokeh", "bokeh-api"], minified=True, log_level="warn")
     bundle = Path(options.dt_bundle)
     return Libraries(
@@ -41,6 +48,11 @@ def libraries() -> Libraries:
         table_style=bundle.with_suffix(".css").read_text(encoding="utf-8"),
         licences="; ".join(map(_licence, ("bokeh", "itables"))),
     )
+
+
+def _missing(name: str) -> ToolMissingError:
+    msg = f"a report takes its tables and drawings from {name}, which is not installed"
+    return ToolMissingError(msg, hint="pip install 'scons-gpu[report]' brings it")
 
 
 def _licence(name: str) -> str:

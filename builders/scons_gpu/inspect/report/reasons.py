@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from scons_gpu.inspect.causes import merged, sentence
 from scons_gpu.inspect.planned import PLAN, Found, Plans
+from scons_gpu.inspect.report.known import until
 from scons_gpu.inspect.report.model import Reason
 from scons_gpu.inspect.why import Tracer
 from scons_gpu.inspect.why_unit import Units
@@ -52,7 +53,7 @@ class _Asked:
         self._units = units
         self._found: dict[str, Found] = {}
         for path, made in plans.files.items():
-            last = [action for action in made if action.time <= build.actions[-1].time]
+            last = [action for action in made if action.time <= until(build)]
             for part in (plans.parts(last[-1]) or {}).values() if last else ():
                 self._found.setdefault(part.digest, Found(path, part))
 

@@ -2,7 +2,7 @@
 
 const KINDS = ["program", "module", "image", "object", "unit", "source"];
 
-const shorten = (name, most = 29) => (name.length <= most ? name : `${name.slice(0, most - 9)}…${name.slice(-8)}`);
+const shorten = (name, most) => (name.length <= most ? name : `${name.slice(0, most - 9)}…${name.slice(-8)}`);
 
 // A canvas that boxes are drawn on, one unit of the ranges a pixel at scale 1.
 function canvas(box, chosen) {
@@ -76,29 +76,32 @@ async function showGraph(section) {
   const plotBox = element("div", { class: "plot" });
   const drawing = element("div", { class: "drawing", role: "application", tabindex: "0", "aria-label": "Drawing of the graph: arrow keys move it, plus and minus zoom, 0 shows all" }, plotBox);
   const panel = element("div", { class: "panel", role: "region", "aria-label": "The chosen node", "aria-live": "polite", tabindex: "0" });
-  let drawn = { nodes: [], edges: [] };
-  let extent = null;
+  let drawn = { nodes: [], edges: [], x: [], y: [] };
+  let extent = [0, 1, 0, 1];
   const show = (node) => (location.hash = `#graph/${node}`);
   const on = canvas(plotBox, (at) => {
     const { node, into, from } = drawn.nodes[at];
     show(node ?? into ?? from);
   });
 
-  const fit = () => {
-    if (!extent) return;
+  const fit = (least = 0) => {
     const [left, right, low, high] = extent;
     const box = drawing.getBoundingClientRect();
     const scale = Math.min(box.width / (right - left + 40), box.height / (high - low + 40), 1.1);
-    on.look((left + right) / 2, (low + high) / 2, scale);
+    if (scale >= least) return on.look((left + right) / 2, (low + high) / 2, scale);
+    // Not all of it can be read at a time: the node in focus first, or the end that all leads to.
+    return on.look(state.focus === null ? right + 20 - box.width / least / 2 : drawn.x[0], state.focus === null ? (low + high) / 2 : -drawn.y[0], least);
   };
+  const readable = () => (state.focus !== null || drawing.clientWidth < 700 ? 0.66 : 0.42);
   const redraw = () => {
-    drawn = selection(state);
-    const at = place(drawn.nodes.length, drawn.edges);
+    const picked = selection(state);
+    const at = place(picked.nodes.length, picked.edges);
+    drawn = { ...picked, x: at.map(([x]) => x), y: at.map(([, y]) => y) };
     on.boxes.setv({ data: columnsOfBoxes(drawn.nodes, at, state) });
     on.lines.setv({ data: columnsOfLines(drawn.edges, at) });
     const [xs, ys] = [at.map(([x]) => x), at.map(([, y]) => -y)];
     extent = [Math.min(...xs) - BOX.width / 2, Math.max(...xs) + BOX.width / 2, Math.min(...ys) - BOX.height / 2, Math.max(...ys) + BOX.height / 2];
-    fit();
+    fit(readable());
     panel.replaceChildren(...describe(state, { open: (node) => (state.opened.has(node) ? state.opened.delete(node) : state.opened.add(node), fold()) }));
     drawing.dataset.drawn = drawn.nodes.length;
   };
@@ -111,12 +114,12 @@ async function showGraph(section) {
   section.append(
     element("div", { class: "controls" },
       searchBox("Search the graph", show),
-      button("+", "Zoom in", () => on.zoom(1.4)), button("−", "Zoom out", () => on.zoom(1 / 1.4)), button("Fit", "Show all that is drawn", fit),
+      button("+", "Zoom in", () => on.zoom(1.4)), button("−", "Zoom out", () => on.zoom(1 / 1.4)), button("Fit", "Show all that is drawn", () => fit()),
       button("Modules", "Fold everything: modules only", () => (state.opened.clear(), show("")))),
     element("div", { class: "split" }, drawing, panel),
     element("ul", { class: "kinds" }, KINDS.map((kind) => element("li", {}, element("i", { style: `background: var(--${kind})` }), kind))),
   );
-  const keys = { "+": () => on.zoom(1.4), "=": () => on.zoom(1.4), "-": () => on.zoom(1 / 1.4), 0: fit, ArrowLeft: () => on.move(-60, 0), ArrowRight: () => on.move(60, 0), ArrowUp: () => on.move(0, -60), ArrowDown: () => on.move(0, 60) };
+  const keys = { "+": () => on.zoom(1.4), "=": () => on.zoom(1.4), "-": () => on.zoom(1 / 1.4), 0: () => fit(), ArrowLeft: () => on.move(-60, 0), ArrowRight: () => on.move(60, 0), ArrowUp: () => on.move(0, -60), ArrowDown: () => on.move(0, 60) };
   drawing.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
     event.preventDefault();
@@ -137,8 +140,8 @@ function columnsOfBoxes(nodes, at, state) {
   const plain = color("card");
   return {
     x: at.map(([x]) => x), y: at.map(([, y]) => -y), left: at.map(([x]) => x - BOX.width / 2 + 10), upper: at.map(([, y]) => -y + 9), lower: at.map(([, y]) => -y - 10),
-    label: nodes.map(({ node, more, of }) => (node === undefined ? `${count(more)} more ${of}` : shorten(graph.name(node)))),
-    below: nodes.map(({ node }) => (node === undefined ? "in the table of kernels" : shorten(nodeFacts(node), 34))),
+    label: nodes.map(({ node, more, of }) => (node === undefined ? `${count(more)} more ${of}` : shorten(graph.name(node), graph.kind(node) === "object" ? 24 : 28))),
+    below: nodes.map(({ node }) => (node === undefined ? "in the table of kernels" : shorten(nodeFacts(node), 33))),
     full: nodes.map(({ node, more, of }) => (node === undefined ? `${count(more)} more ${of}` : graph.name(node))),
     facts: nodes.map(({ node }) => (node === undefined ? "" : nodeFacts(node))),
     fill: nodes.map(({ node }) => (node === state.focus || state.opened.has(node) ? chosen : plain)),

@@ -1,6 +1,6 @@
 // Where the nodes of a drawing go: what a node is made of stands left of it, what is made from it right.
 
-const BOX = { width: 210, height: 46, across: 74, down: 14, most: 26 };
+const BOX = { width: 210, height: 46, across: 64, down: 14, most: 26 };
 
 // Nodes 0 to n - 1, edges [input, user]. Gives [x, y] of each node's middle; y grows downwards.
 function place(size, edges) {
@@ -15,21 +15,19 @@ function place(size, edges) {
   return positions(layers, size);
 }
 
-// The longest way from an input; what nothing leads to stands right before its first user.
+// How far it is to the end: what is made last stands rightmost, and everything as near to its users as can be.
 function ranks(size, inputs, users) {
-  const rank = new Array(size).fill(0);
-  const waiting = inputs.map((each) => each.length);
+  const distance = new Array(size).fill(0);
+  const waiting = users.map((each) => each.length);
   const ready = rowsOf({ rows: size }).filter((node) => !waiting[node]);
   for (let next = 0; next < ready.length; next += 1) {
-    for (const user of users[ready[next]]) {
-      rank[user] = Math.max(rank[user], rank[ready[next]] + 1);
-      if (!(waiting[user] -= 1)) ready.push(user);
+    for (const input of inputs[ready[next]]) {
+      distance[input] = Math.max(distance[input], distance[ready[next]] + 1);
+      if (!(waiting[input] -= 1)) ready.push(input);
     }
   }
-  for (const node of ready.filter((each) => !inputs[each].length && users[each].length)) {
-    rank[node] = Math.min(...users[node].map((user) => rank[user])) - 1;
-  }
-  return rank;
+  const most = Math.max(0, ...distance);
+  return distance.map((each) => most - each);
 }
 
 function layered(rank) {

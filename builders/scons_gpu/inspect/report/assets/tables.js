@@ -14,12 +14,13 @@ async function showTable(section, { label, columns, rows, order, controls = [] }
   const DataTable = await dataTable();
   const table = element("table", { class: "display", "aria-label": label, style: "width: 100%" });
   section.append(...controls, element("div", { class: "tablebox" }, table));
-  return new DataTable(table, {
+  const shown = new DataTable(table, {
     data: rows.map((row) => ({ row })),
     columns: columns.map((column) => ({
       title: column.title,
       type: column.number ? "num" : "string", // said, so that 10,000 rows are not searched for it
       className: [column.number ? "number" : "", column.long ? "long" : ""].join(" ").trim(),
+      orderSequence: column.number ? ["desc", "asc"] : ["asc", "desc"], // of figures, the largest are looked for
       data: (item, type) => (type === "display" ? column.show(item.row) : column.value(item.row)),
     })),
     order,
@@ -32,6 +33,10 @@ async function showTable(section, { label, columns, rows, order, controls = [] }
     language: { search: "Search", lengthMenu: "_MENU_ rows a page", emptyTable: "nothing to show", info: "_START_ to _END_ of _TOTAL_", infoFiltered: "(of _MAX_)", infoEmpty: "none" },
     layout: { topStart: "search", topEnd: "info", bottomStart: "pageLength", bottomEnd: "paging" },
   });
+  // Arrow keys move from cell to cell, Enter follows the row's link.
+  shown.on("key", (event, api, key, cell) => key === 13 && api.row(cell.index().row).node().querySelector("a")?.click());
+  section.querySelector("[id^=keytable-focus-capture]")?.setAttribute("aria-label", `${label}: move by arrow keys`);
+  return shown;
 }
 
 const chosenOf = (values) => [["", "all"], ...[...new Set(values)].sort().map((value) => [value, value || "-"])];
