@@ -50,7 +50,7 @@ class Opened:
         page.on("pageerror", lambda error: opened.complaints.append(str(error)))
         page.on("request", lambda asked: None if asked.url.startswith(("file:", "blob:", "data:")) else opened.complaints.append(asked.url))
         page.goto(f"{path.as_uri()}{anchor}")
-        page.wait_for_function("performance.getEntriesByName('ready').length")
+        page.locator("html[data-ready=yes]").wait_for()
         return opened
 
     def view(self, name: str) -> Any:

@@ -17,8 +17,6 @@ from scons_gpu.inspect.report.make import report
 from scons_gpu.store.stats import stats
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from scons_gpu.inspect.report.model import Node, Report
 
 SCONSTRUCT = """
@@ -147,8 +145,7 @@ def test_r3_an_edit_is_told_with_its_reason_and_a_kill_and_older_builds_are_told
     assert len(killed.kernels) == len(second.kernels)
 
 
-def test_a_report_of_failures_has_what_the_tools_said(net: Project, tmp_path: Path) -> None:
-    project = Project(tmp_path / "failing")
+def test_a_report_of_failures_has_what_the_tools_said(project: Project) -> None:
     project.write("SConstruct", 'env.GpuProgram("build/net", env.GpuModule("net", ["k.ll"]))\n')
     wrong = 'define ptx_kernel void @wrong() {\n  call void asm sideeffect "no.such $0;", "r"(i32 1)\n  ret void\n}\n'
     project.write("k.ll", ll("good") + wrong)

@@ -40,7 +40,23 @@ __all__ = [
     "set_defaults",
 ]
 
-STEPS = ("source", "split", "plan", "lower", "assemble", "defer", "verify", "choose", "link", "pack", "manifest", "embed", "dump", "host", "report")
+STEPS = (
+    "source",
+    "split",
+    "plan",
+    "lower",
+    "assemble",
+    "defer",
+    "verify",
+    "choose",
+    "link",
+    "pack",
+    "manifest",
+    "embed",
+    "dump",
+    "host",
+    "report",
+)
 
 VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_ARCHS": ((), "architectures, as sm_90, 90a, compute_90 or 8.6+PTX; there is no default"),

@@ -21,6 +21,6 @@ const empty = (text) => element("p", { class: "empty" }, text);
 
 function select(label, values, changed) {
   const options = values.map(([value, text]) => element("option", { value }, text));
-  const made = element("select", { onchange: () => changed(made.value) }, options);
+  const made = element("select", { "aria-label": label, onchange: () => changed(made.value) }, options);
   return [element("label", { class: "field" }, element("span", {}, label), made), made];
 }

@@ -31,3 +31,4 @@ head();
 addEventListener("hashchange", route);
 await route();
 performance.mark("ready");
+document.documentElement.dataset.ready = "yes";
