@@ -138,6 +138,12 @@ class DiffersError(GpuError):
     kind = "differs"
 
 
+class BudgetError(GpuError):
+    """Kernels that take more than their budget; the output is the table of them."""
+
+    kind = "budget"
+
+
 class LinkError(GpuError):
     """A link that cannot be right: mixed options, a dropped input, an image that lacks what the plan names."""
 

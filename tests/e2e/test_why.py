@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -191,7 +192,7 @@ def store(s: Script) -> None:
 
     def damage() -> None:
         name = s.project.manifest()["modules"]["plain"]["kernels"]["calls"]["archs"]["sm_90"]["object"]
-        (s.store / "object" / name[:2] / name).write_bytes(b"short")
+        (s.store / "object" / name[:2] / f"{name}.rel.cubin").write_bytes(b"short")
         s.project.edit("two.ll", "fadd float %old, 1.0", "fadd float %old, 4.0")
 
     s.step("damage", damage, "calls", "c")
@@ -240,7 +241,7 @@ def tools(s: Script, kit: Toolkit) -> None:
     s.args = []
     s.project.edit("SConstruct", '["sm_90", "sm_100"]', '["sm_90"]')
     s.step("toolkit", nothing, "a", args=(f"GPU_CUDA_PATH={kit.root}", f"GPU_CLANG={kit.clang}"))
-    s.step("clang", lambda: another(kit.clang, s.toolchain.clang.path, "22.1.8", "22.1.7"), "build/net/cuda/k.cu.sm_90.ll", "k")
+    s.step("clang", lambda: another(kit.clang, s.toolchain.clang.path, "22.1.8", "22.1.8"), "build/net/cuda/k.cu.sm_90.ll", "k")
     s.step(
         "ptxas",
         lambda: another(kit.root / "bin/ptxas", s.toolchain.ptxas.path, "V13.5.37", "V13.5.30"),
@@ -261,15 +262,185 @@ def tools(s: Script, kit: Toolkit) -> None:
     s.step("libdevice", other_libdevice, "wave", "c")
     s.ask("at last", "k")
 
+    s.step("no record", lambda: s.project.path(".sconsign.dblite").unlink(), "build/net/plain/one.ll.sm_90.ll", "c")
+
     def forget() -> None:
         (s.store / "log.jsonl").unlink()
         s.project.edit("two.ll", "fadd float %old, 6.0", "fadd float %old, 7.0")
 
     s.step("no log", forget, "c", "calls", "build/net/plain/sm_90.cubin")
-    s.step("no record", lambda: s.project.path(".sconsign.dblite").unlink(), "build/net/plain/one.ll.sm_90.ll", "c")
 
 
-def test_show(script: Script) -> None:
-    for name, text in script.texts.items():
-        print("=====", name)
-        print(text)
+EXPECTED = {
+    # what was asked → how each answer came out, and its causes
+    "first: a": ("compiled", ["build/net/plain/sm_90.plan.json: the first build that the log knows"]),
+    "first: build/net.json": ("built", ["build/net.json: the first build that the log knows"]),
+    "source text: bee": ("compiled", ["source one.ll changed", "bee is new"]),
+    "source text: build/net/plain/sm_90.cubin": ("built", ["source one.ll changed"]),
+    "source text: build/net.json": ("built", ["source one.ll changed"]),
+    "kernel: c": ("compiled", ["source two.ll changed"]),
+    "callee: calls": ("compiled", ["source two.ll changed"]),
+    "constant table: calls": ("compiled", ["source two.ll changed"]),
+    "struct: calls": ("compiled", ["source two.ll changed"]),
+    "header: k": ("compiled", ["header near.h changed"]),
+    "header: build/net/cuda.fatbin": ("built", ["header near.h changed"]),
+    "header through another: k": ("compiled", ["header far.h changed"]),
+    "generated header: k": ("compiled", ["generated header made.h changed"]),
+    "included first: k": ("compiled", ["header before.h changed"]),
+    "define: k": ("compiled", ["define N: 4 -> 8"]),
+    "front end's flag: k": ("compiled", ["flag GPU_CLANGFLAGS -ffp-contract=off added"]),
+    "comment: k": ("compiled", ["flag GPU_CLANGFLAGS -ffp-contract=off added"]),  # as it was: a comment compiles nothing
+    "comment: build/net/cuda/k.cu.sm_90.ll": ("built", ["source k.cu changed"]),
+    **{
+        f"{step}: {asked}": ("built" if "/" in asked else "compiled", [cause])
+        for step, cause in (
+            ("level", "option GPU_OPT: 3 -> 2"),
+            ("flush", "option GPU_FTZ: 0 -> 1"),
+            ("fast", "option GPU_FAST_MATH: 0 -> 1"),
+            ("registers", "option GPU_MAXRREGCOUNT: (none) -> 64"),
+            ("assembler's flag", "flag GPU_PTXASFLAGS --def-load-cache=cg added"),
+            ("lines", "option GPU_LINEINFO: 0 -> 1"),
+            ("debug", "option GPU_DEBUG: 0 -> 1"),
+            ("provider", "option GPU_PROVIDER: ptxas -> nvptxcompiler+nvjitlink"),
+        )
+        for asked in ("a", "c", "build/net/plain/sm_90.cubin", "build/net.json")
+    },
+    "fast: k": ("compiled", ["option GPU_FAST_MATH: 0 -> 1"]),
+    "whole: a": ("reused", ["option GPU_LINK: image -> whole"]),
+    "whole: build/net/plain/sm_90.cubin": ("built", ["option GPU_LINK: image -> whole"]),
+    "bundle: a": ("compiled", ["option GPU_LINK: whole -> bundle"]),
+    "ptxas again: a": ("reused", ["option GPU_PROVIDER: nvptxcompiler+nvjitlink -> ptxas"]),
+    "going back: c": ("reused", ["source two.ll changed"]),
+    "damage: c": ("compiled", ["source two.ll changed"]),
+    "lost: c": ("compiled", ["source two.ll changed"]),
+    "lost: calls": ("compiled", ["the store no longer had the unit's PTX and object"]),
+    "removed: build/net/plain/sm_90.cubin": ("built", ["build/net/plain/sm_90.cubin was not there"]),
+    "altered: build/net/plain/sm_90.plan.json": (
+        "built",
+        ["build/net/plain/sm_90.plan.json was not the file that the build before had made"],
+    ),
+    "failed: c": ("compiled", ["source two.ll changed"]),
+    "failed: build/net/plain/two.ll.sm_90.ll": ("built", ["source two.ll changed"]),
+    "moved: a": ("reused", ["moved a: one.ll -> two.ll"]),
+    "added kernel: d": ("compiled", ["source one.ll changed", "d is new"]),
+    "added source: e": ("compiled", ["source three.ll added", "e is new"]),
+    "added source: build/net/plain/sm_90.cubin": ("built", ["source three.ll added"]),
+    "removed source: build/net/plain/sm_90.plan.json": ("built", ["source three.ll removed"]),
+    "candidates: tuned": ("compiled", ["candidate tuned: as written -> GPU_OPT=1"]),
+    "tuning: tuned": ("reused", ["tuning file tuning.json added"]),
+    "architecture: build/net/plain.fatbin": ("built", ["architecture GPU_ARCHS: sm_90 -> sm_90 sm_100"]),
+    "clang: build/net/cuda/k.cu.sm_90.ll": ("built", ["tool clang: 22.1.8 () -> 22.1.8 ()"]),
+    "ptxas: a": ("compiled", ["tool ptxas: 13.5.37 () -> 13.5.30 ()"]),
+    "ptxas: build/net/plain/sm_90.cubin": ("built", ["tool ptxas: 13.5.37 () -> 13.5.30 ()"]),
+    "libdevice: wave": ("compiled", ["tool libdevice:  -> "]),
+    "libdevice: c": ("compiled", ["tool ptxas: 13.5.37 () -> 13.5.30 ()"]),  # it calls nothing of libdevice
+    "no record: build/net/plain/one.ll.sm_90.ll": (
+        "built",
+        ["build/net/plain/one.ll.sm_90.ll: SCons had no record of it (.sconsign.dblite is new, or was removed)"],
+    ),
+    "no log: c": ("compiled", ["build/net/plain/sm_90.plan.json: the first build that the log knows"]),
+    "no log: calls": ("reused", ["build/net/plain/sm_90.plan.json: the first build that the log knows"]),
+    "no log: build/net/plain/sm_90.cubin": ("built", ["source two.ll changed"]),
+}
+HASH = re.compile(r"\b[0-9a-f]{12}\b")
+
+
+@pytest.mark.parametrize("asked", EXPECTED)
+def test_what_was_changed_is_told_and_nothing_else(script: Script, asked: str) -> None:
+    outcome, causes = EXPECTED[asked]
+    first = script.said[asked][0]
+    assert (first.outcome, [HASH.sub("", sentence(cause)) for cause in first.causes]) == (outcome, causes), script.texts[asked]
+
+
+def test_the_way_goes_from_the_cause_down_to_the_unit(script: Script) -> None:
+    [unit] = script.said["header through another: k"]
+    [route] = unit.causes[0].routes
+    assert [(via.stage, via.name) for via in route] == [("source", "k.cu"), ("split", "k.cu")]
+    assert {via.build for via in route} == {unit.build}
+    [file] = script.said["header: build/net/cuda.fatbin"]
+    assert [via.stage for via in file.causes[0].routes[0]] == ["source", "split", "plan", "link"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "what", "then", "now"),
+    [
+        ("kernel: c", "kernel c", "%new = fadd float %old, 1.000000e+00", "%new = fadd float %old, 2.000000e+00"),
+        ("callee: calls", "function callee", "%z = fadd float %x, %y", "%z = fsub float %x, %y"),
+        ("constant table: calls", "constant table", "float 2.000000e+00]", "float 3.000000e+00]"),
+        ("struct: calls", "type struct", "{ float, i32 }", "{ float, i64 }"),
+        ("header: k", "function helper(float)", "1.000000e+00", "1.000000e+01"),
+        ("going back: c", "kernel c", "2.000000e+00", "1.000000e+00"),
+    ],
+)
+def test_what_in_the_text_changed_is_told(script: Script, asked: str, what: str, then: str, now: str) -> None:
+    [answer] = script.said[asked]
+    [difference] = answer.differences
+    assert (f"{difference.what} {difference.name}", difference.change) == (what, "changed")
+    assert difference.then.endswith(then)
+    assert difference.now.endswith(now)
+
+
+def test_the_others_are_counted(script: Script) -> None:
+    [answer] = script.said["kernel: c"]
+    assert (answer.changed, answer.unchanged) == ((), 4)
+    first, second = script.said["flush: a"]
+    assert (first.module, first.changed, first.unchanged) == ("plain", ("bee", "c", "calls", "wave"), 0)
+    assert (second.module, second.changed) == ("again", ("bee", "wave"))
+    [image] = script.said["source text: build/net/plain/sm_90.cubin"]
+    assert (image.changed, image.unchanged) == (("bee",), 4)
+
+
+def test_what_was_not_compiled_is_told_by_whom_it_was(script: Script) -> None:
+    [back] = script.said["going back: c"]
+    assert (back.outcome, back.made_in) == ("reused", script.said["first: a"][0].build)
+    shared = script.said["source text: bee"]
+    assert [(each.module, each.outcome, each.shared_with) for each in shared] == [
+        ("plain", "compiled", ("again",)),
+        ("again", "compiled", ("plain",)),
+    ]
+    owner, late = script.said["added module: e"]
+    assert (late.module, late.outcome, late.made_in) == ("more", "reused", owner.build)
+    assert [sentence(cause) for cause in late.causes] == ["module more added"]
+
+
+def test_what_the_store_lost_is_told_by_what_it_was(script: Script) -> None:
+    [damaged] = script.said["damage: calls"]
+    [cause] = damaged.causes
+    size = int(cause.now.split()[4])
+    assert size > 1000
+    assert (damaged.outcome, cause.kind, cause.now) == ("compiled", "lost", f"it has 5 bytes, {size} by its record")
+    assert cause.name.startswith(".gpu-store/object/")
+
+
+def test_another_architecture_has_an_answer_of_its_own(script: Script) -> None:
+    old, new = script.said["architecture: c"]
+    assert (old.arch, old.build) == ("sm_90", script.said["failed: c"][0].build)
+    assert (new.arch, new.outcome) == ("sm_100", "compiled")
+    assert [sentence(cause) for cause in new.causes] == ["architecture GPU_ARCHS: sm_90 -> sm_90 sm_100"]
+    assert [sentence(cause) for cause in script.said["lowering: c"][1].causes] == ["option GPU_LOWER: nvvm -> llvm"]
+
+
+def test_what_a_person_reads(script: Script) -> None:
+    answer = script.said["callee: calls"][0]
+    assert re.sub(r" \(\d.*? UTC\)", "", script.texts["callee: calls"]).splitlines() == [
+        f"calls (plain sm_90): compiled in build {answer.build}; before that in {answer.before}",
+        "  source two.ll changed",
+        "    -> source two.ll -> split two.ll -> this unit",
+        "  in its text:",
+        "    function callee changed",
+        "      - %z = fadd float %x, %y",
+        "      + %z = fsub float %x, %y",
+        "  4 other units unchanged",
+    ]
+
+
+def test_the_command(script: Script) -> None:
+    told = json.loads(script.project.command("why", "c", "--json").stdout)
+    assert (told["schema"], told["asked"]) == ("scons-gpu/why/1", "c")
+    assert [(each["symbol"], each["outcome"]) for each in told["answers"]] == [("c", "compiled")]
+    old = script.project.command("why", "quiet")
+    assert old.returncode == 2
+    assert "quiet is older than the log" in old.stderr
+    wrong = script.project.command("why", "calling")
+    assert wrong.returncode == 2
+    assert "did you mean calls" in wrong.stderr

@@ -382,6 +382,59 @@ def test_clean_takes_what_was_declared_and_leaves_units(tree: Tree) -> None:
     assert (tree.root / "a.o").exists()
 
 
+TOLD = """
+from scons_gpu.store import because
+
+class Told(Job):
+    def run(self, node):
+        with open("told", "a") as file:
+            file.write(json.dumps(because.to_json(self.because)) + "\\n")
+        super().run(node)
+
+sources = [env.File(name) for name in ARGUMENTS.get("sources", "one,two").split(",")]
+job = Told("out", signature=f"a = 1\\nb = {ARGUMENTS.get('b', 2)}", deps=lambda: Path("deps").read_text().split(), side=["beside"])
+env.Command("made.h", "made.in", Copy("$TARGET", "$SOURCE"))
+env.Default(compiled(env, "out", sources, job))
+"""
+
+
+def test_a_step_is_told_why_it_runs(tree: Tree) -> None:
+    tree.write("SConstruct", JOBS + TOLD)
+    for name in ("one", "two", "x.h", "y.h", "made.in"):
+        tree.write(name, name)
+    tree.write("deps", "x.h made.h")
+
+    def told(*args: str) -> list[dict[str, object]]:
+        (tree.root / "told").unlink(missing_ok=True)
+        tree.made(*args)
+        lines = tree.read("told").splitlines() if (tree.root / "told").exists() else []
+        return [json.loads(line) for line in lines]
+
+    def path(name: str) -> str:
+        return str(tree.root / name)
+
+    assert told() == [{"first": True}]
+    assert told() == []
+    tree.write("one", "other")
+    tree.write("x.h", "other")
+    tree.write("made.in", "other")
+    assert told() == [
+        {"inputs": [[path("one"), "changed", "source"], [path("x.h"), "changed", "read"], [path("made.h"), "changed", "made"]]}
+    ]
+    assert told("b=3") == [{"key": {"b": ["2", "3"]}}]
+    (tree.root / "out").unlink()
+    tree.write("deps", "y.h made.h")
+    assert told() == [
+        {"missing": True, "inputs": [[path("y.h"), "added", "read"], [path("x.h"), "removed", "source"]], "key": {"b": ["3", "2"]}}
+    ]
+    tree.write("out", "altered")
+    assert told() == [{"altered": True}]
+    (tree.root / "beside").unlink()
+    assert told() == [{"altered": True}]
+    assert told("sources=two,one") == [{"order": True}]
+    assert told("sources=two") == [{"inputs": [[path("one"), "removed", "source"]]}]
+
+
 def test_explain_shows_what_changed_in_an_action(tree: Tree) -> None:
     planned(tree, "a", 'job.signature = "level = " + ARGUMENTS.get("level", "3")\n').made()
     done = tree.run("--debug=explain", "level=2")
@@ -401,6 +454,7 @@ def test_explain_shows_what_changed_in_an_action(tree: Tree) -> None:
         "plan.attributes.gpu.makes_nothing = lambda: 1 / 0",
         "_internals.Artefact.is_recorded = lambda self: 1 / 0",
         "_internals.Image._decided = lambda self: 1 / 0",
+        "_internals.reason = lambda node: 1 / 0",
         "_internals.Artefact.get_timestamp = lambda self: 1 / 0",
         "_internals.Artefact.get_size = lambda self: 1 / 0",
     ],

@@ -26,6 +26,8 @@ __all__ = ["SCHEMA", "ask", "lines", "to_json"]
 SCHEMA = "scons-gpu/why/1"
 _SHOWN = 8
 """Names of units that are listed."""
+_WAYS = 3
+"""Ways from a cause that are listed; --json has all."""
 
 
 def ask(store: Path, name: str, *, build: str | None = None) -> tuple[Answer, ...]:
@@ -101,7 +103,7 @@ def lines(answers: Iterable[Answer], store: Path) -> Iterator[str]:
 
 def _alike(answer: Answer) -> tuple[object, ...]:
     causes = tuple((cause.kind, cause.name, cause.then, cause.now) for cause in answer.causes)
-    return (answer.subject, answer.unit if answer.outcome == "reused" else "", answer.outcome, answer.build, answer.before, causes)
+    return (answer.subject, answer.unit if answer.outcome == "reused" else "", answer.outcome, answer.build, causes)
 
 
 def _said(group: Sequence[Answer], times: dict[str, float]) -> Iterator[str]:
@@ -110,7 +112,9 @@ def _said(group: Sequence[Answer], times: dict[str, float]) -> Iterator[str]:
     yield f"{first.subject}{f' ({places})' if places else ''}: {_outcome(first, times)}"
     for cause in first.causes:
         yield f"  {sentence(cause)}"
-        yield from (f"    -> {_way(route, first)}" for route in cause.routes if route)
+        ways = [f"    -> {_way(route, first)}" for route in cause.routes if route]
+        yield from ways[:_WAYS]
+        yield from [f"    and {len(ways) - _WAYS} more ways"] if len(ways) > _WAYS else []
     if first.differences:
         yield "  in its text:"
     for each in first.differences:

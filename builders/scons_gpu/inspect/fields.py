@@ -11,7 +11,7 @@ from scons_gpu.inspect.causes import Cause
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-__all__ = ["of_key", "of_own", "of_unit"]
+__all__ = ["of_key", "of_own", "of_unit", "text"]
 
 _TOOLS = {
     "llvm": "LLVM",
@@ -93,6 +93,11 @@ def of_key(stage: str, differing: Mapping[str, tuple[str, str]], key: Mapping[st
 def of_unit(differing: Mapping[str, tuple[str, str]]) -> list[Cause]:
     """The causes behind the fields of a unit's own key, but for what its text and its joined texts are."""
     return [cause for field, (then, now) in differing.items() for cause in _field("unit", field, then, now)]
+
+
+def text() -> Cause:
+    """A unit's own text, or that of what joins it."""
+    return Cause("text", "of the unit")
 
 
 def of_own(then: str, now: str) -> list[Cause]:
@@ -316,7 +321,7 @@ _SPECIAL: Mapping[str, Callable[[Any, Any], Iterable[Cause]]] = {
     "exports": _exports,
     "modules": _modules,
     "arch": lambda then, now: [Cause("architecture", "", then=str(then), now=str(now))],
-    "ptx": lambda then, now: [Cause("tool", "PTX version", then=_ptx(then), now=_ptx(now))],
+    "ptx": lambda then, now: [Cause("taken", "PTX version", then=_ptx(then), now=_ptx(now))],
     "candidates": lambda _then, _now: [Cause("candidates", "of the module")],
     "candidate_options": _pairwise,
 }

@@ -6,6 +6,7 @@ import difflib
 import functools
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scons_gpu.errors import UsageError
@@ -14,7 +15,6 @@ from scons_gpu.store import copies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from scons_gpu.inspect.builds import Action, History
     from scons_gpu.plan.model import Part
@@ -83,11 +83,21 @@ class Plans:
         """What to tell where nothing has that name."""
         known: set[str] = set()
         for path in plans:
+            if path not in self.files and _holds(path, name):
+                msg = f"{name} is older than the log: no build that it knows planned {path}"
+                return UsageError(msg, hint="somebody removed the log; what is built from now on is explained")
             if made := self.files.get(path, ()):
                 known |= {each for part in (self.parts(made[-1]) or {}).values() for each in names_of(part)}
         near = difflib.get_close_matches(name, sorted(known), n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else "scons-gpu kernels lists the kernels of a manifest"
         return UsageError(f"{name} is neither a file that a build in the log made nor in the name of a kernel that one knows", hint=hint)
+
+
+def _holds(path: str, name: str) -> bool:
+    try:
+        return f'"{name}"'.encode() in Path(path).read_bytes()
+    except OSError:
+        return False
 
 
 def names_of(part: Part) -> tuple[str, ...]:

@@ -107,7 +107,8 @@ class Tracer:
     def _first(self, action: Action, before: Action | None) -> list[Cause]:
         name = self.shown(action.target, action.build)
         if before is None:
-            return [Cause("first", name)]
+            failed = self.history.previous(action)
+            return [Cause("failed", name, now=failed.build) if failed else Cause("first", name)]
         differing = {
             field: (before.key.get(field, ""), action.key.get(field, ""))
             for field in sorted({*before.key, *action.key})

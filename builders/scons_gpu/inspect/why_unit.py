@@ -136,13 +136,14 @@ class Units:
             return self._wanted(replace(answer, outcome="reused", build=last.build, made_in=last.build), known, latest)
         answer = replace(answer, outcome="compiled", build=last.build)
         if known.by_plan:
-            extra = known.links.causes(known.by_link) if known.by_link else []
+            extra = self._by_link(known, known.by_link) if known.by_link else []
             return self._by_plan(answer, known.change, known.part, extra)
         if known.by_link is not None:
-            causes = merged(known.links.causes(known.by_link))
+            causes = merged(self._by_link(known, known.by_link))
             return replace(answer, causes=causes, before=known.links.before(known.by_link))
         before = next((each.build for each in reversed(known.compiled) if each.build != last.build), "")
-        return replace(answer, causes=self._lost([each for each in known.compiled if each.build == last.build]), before=before)
+        steps = [each for each in self._history.by_unit[known.part.digest] if each.build == last.build and made(each)]
+        return replace(answer, causes=self._lost(steps), before=before)
 
     def _wanted(self, answer: Answer, known: _Known, latest: Action) -> Answer:
         """Why the module came to take what was there already."""
@@ -150,8 +151,8 @@ class Units:
         if changed is None or latest.build != changed.build:
             return self._by_plan(answer, known.change, known.part)
         if known.change.action.build == changed.build:
-            return self._by_plan(answer, known.change, known.part, known.links.causes(changed))
-        return replace(answer, causes=merged(known.links.causes(changed)), before=known.links.before(changed))
+            return self._by_plan(answer, known.change, known.part, self._by_link(known, changed))
+        return replace(answer, causes=merged(self._by_link(known, changed)), before=known.links.before(changed))
 
     def _change(self, found: Found) -> _Change:
         actions, name = self._plans.files[found.plan], _name(found.part)
@@ -253,14 +254,13 @@ class Units:
             if since < action.time <= change.action.time and PurePath(action.target).parent == folder
         ]
         found = [cause for action in split for cause in self._tracer.causes(action)]
-        return self._named_by_plan(change, found) if found else self._tracer.causes(change.action)
+        return _named_by_plan(change.action, found) if found else self._tracer.causes(change.action)
 
-    @staticmethod
-    def _named_by_plan(change: _Change, causes: list[Cause]) -> list[Cause]:
-        """Causes told from what follows of an option, by that option, where the plan's key has it."""
-        exact = {(cause.kind, cause.name): cause for cause in fields.of_key("plan", change.action.because.key, change.action.key)}
-        known = [exact.get((cause.kind, cause.name)) if cause.derived else None for cause in causes]
-        return [replace(better, routes=cause.routes) if better else cause for cause, better in zip(causes, known, strict=True)]
+    def _by_link(self, known: _Known, link: Action) -> list[Cause]:
+        """What a link wanted otherwise, by the names that the plan of that build has for it."""
+        plans = self._history.build(link.build).by_target.get(known.change.action.target, ())
+        found = known.links.causes(link)
+        return _named_by_plan(plans[-1], found) if plans else found
 
     def _options(self, change: _Change, differing: Mapping[str, tuple[str, str]]) -> list[Cause]:
         """What shapes all units of the plan, by the names that the plan's key has."""
@@ -324,6 +324,13 @@ class Units:
             if path != found.plan and made_it and digest in (self._plans.text(made_it[-1]) or b""):
                 names.append(made_it[-1].owners[0])
         return tuple(dict.fromkeys(names))
+
+
+def _named_by_plan(plan: Action, causes: list[Cause]) -> list[Cause]:
+    """Causes told from what follows of an option, by that option, where the plan's key has it."""
+    exact = {(cause.kind, cause.name): cause for cause in fields.of_key("plan", plan.because.key, plan.key)}
+    known = [exact.get((cause.kind, cause.name)) if cause.derived else None for cause in causes]
+    return [replace(better, routes=cause.routes) if better else cause for cause, better in zip(causes, known, strict=True)]
 
 
 def _name(part: Part) -> str:

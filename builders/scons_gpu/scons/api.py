@@ -23,7 +23,7 @@ def add_to(env: Any) -> None:
 
     _said(settings.check_names)(ARGUMENTS)
     settings.set_defaults(env)
-    for method in (GpuSource, GpuModule, GpuProgram, Ptx, Cubin, Fatbin, DeviceLink, GpuEmbed, GpuHeader, GpuReport):
+    for method in (GpuSource, GpuModule, GpuProgram, Ptx, Cubin, Fatbin, DeviceLink, GpuEmbed, GpuHeader, GpuBudget, GpuReport):
         env.AddMethod(_said(method))
     objects.add_builders(env, _said(_declare_object))
 
@@ -107,6 +107,13 @@ def GpuHeader(env: Any, target: Any, program: Any) -> Any:  # noqa: N802 - SCons
     from scons_gpu.scons.embed import declare_header  # noqa: PLC0415 - a build without modules pays nothing
 
     return _nodes(declare_header(env, _session(), target, program))
+
+
+def GpuBudget(env: Any, target: Any, program: Any, budget: Any) -> Any:  # noqa: N802 - SCons' spelling
+    """A step that fails where a kernel of a program takes more than the budget, a TOML file, allows."""
+    from scons_gpu.scons.budget import declare_budget  # noqa: PLC0415 - a build without modules pays nothing
+
+    return _nodes(declare_budget(env, _session(), target, program, budget))
 
 
 def GpuReport(env: Any, target: Any, programs: Any) -> Any:  # noqa: N802 - SCons' spelling

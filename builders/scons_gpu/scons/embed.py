@@ -28,7 +28,7 @@ else:
     code, embed = later("scons_gpu.loading.code"), later("scons_gpu.loading.embed")
     header = later("scons_gpu.loading.header")
 
-__all__ = ["declare_embed", "declare_header", "manifests_among"]
+__all__ = ["declare_embed", "declare_header", "manifests_among", "program_nodes"]
 
 _LAST_FLAGS = ("-g0", "-fno-lto", "-fvisibility=hidden")
 
@@ -76,7 +76,7 @@ class HeaderJob(_Written):
 
 def declare_embed(env: Any, session: Session, target: Any, program: Any) -> list[Any]:
     """The object's node. Raises UsageError for what is no program, and for an environment without a C++ compiler."""
-    manifest, made = _program(env, program, asked=f"GpuEmbed({target})")
+    manifest, made = program_nodes(env, program, asked=f"GpuEmbed({target})")
     if "CXX" not in env or not hasattr(env, "SharedObject"):
         msg = f"GpuEmbed({target}): the environment has no C++ compiler"
         raise UsageError(msg, hint='name SCons\' own tools too: Environment(tools=["default", "gpu"], ...)')
@@ -93,7 +93,7 @@ def declare_embed(env: Any, session: Session, target: Any, program: Any) -> list
 
 def declare_header(env: Any, session: Session, target: Any, program: Any) -> list[Any]:
     """The header's node. Raises UsageError for what is no program."""
-    manifest, _ = _program(env, program, asked=f"GpuHeader({target})")
+    manifest, _ = program_nodes(env, program, asked=f"GpuHeader({target})")
     job = HeaderJob(**_common(env, session, Path(env.File(target).get_abspath()), manifest))
     return [_artefact(env, job.target, [manifest], job)]
 
@@ -104,7 +104,7 @@ def manifests_among(env: Any, programs: Any) -> tuple[list[Any], list[Any]]:
     return nodes, [node for node in nodes if isinstance(getattr(node.attributes, "gpu", None), ManifestJob)]
 
 
-def _program(env: Any, program: Any, *, asked: str) -> tuple[Any, list[Any]]:
+def program_nodes(env: Any, program: Any, *, asked: str) -> tuple[Any, list[Any]]:
     """The manifest's node, and those of the fatbins and bundles."""
     nodes, found = manifests_among(env, program)
     if len(found) != 1:

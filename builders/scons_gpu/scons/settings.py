@@ -53,6 +53,7 @@ STEPS = (
     "pack",
     "manifest",
     "embed",
+    "budget",
     "dump",
     "host",
     "report",
