@@ -8,6 +8,7 @@ import pytest
 from scons_gpu.cli import program
 from scons_gpu.cli.bench import COMMANDS as BENCH
 from scons_gpu.cli.looks import COMMANDS as LOOKS
+from scons_gpu.cli.report import COMMANDS as REPORT
 from scons_gpu.scons.settings import VARIABLES
 
 TOP = Path(__file__).parents[2]
@@ -41,7 +42,7 @@ def test_every_command_and_its_options_are_documented() -> None:
     """By what `--help` prints; the steps by hand have their options from docs/modules.md."""
     page = (TOP / "docs/commands.md").read_text()
     rows = dict(re.findall(r"^\| `((?:tuning )?[a-z]+)(.*?)` \|", page, re.MULTILINE))
-    looks = {command.name: command for command in (*LOOKS, *BENCH)}
+    looks = {command.name: command for command in (*LOOKS, *BENCH, *REPORT)}
     looks |= {f"tuning {name}": command for name, command in program.commands["tuning"].commands.items()}  # type: ignore[attr-defined]
     assert {name for name in rows if name in looks} == set(looks)
     for name, command in looks.items():
