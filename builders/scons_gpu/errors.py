@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 __all__ = [
     "LLVM_ERRORS",
     "AllFailedError",
+    "BudgetError",
     "DamagedError",
     "DiffersError",
     "GpuError",

@@ -22,6 +22,9 @@ ROOT = str(Path(scons_gpu.__file__).parents[1])
 COMMANDS = {"doctor", "stats", "kernels", "source", "split", "plan", "lower", "pack", "assemble", "link", "compare", "gc"} | {
     "tuning",
     "bench",
+    "why",
+    "diff",
+    "budget",
     "report",
 }
 KERNELS = """

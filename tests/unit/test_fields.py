@@ -64,6 +64,16 @@ def test_a_provider_is_told_by_the_tool_that_is_another() -> None:
     assert [sentence(cause) for cause in of_key("link", differing, {})] == ["tool ptxas: 13.5.37 (aaaaaaaaaaaa) -> 14.0 (cccccccccccc)"]
 
 
+def test_that_nobody_assembles_says_all() -> None:
+    differing = {
+        "provider": (json.dumps(f"ptxas {A} {B}"), json.dumps("")),
+        "options": (json.dumps(["-v", "-arch=sm_90"]), json.dumps([])),
+        "kind": (json.dumps("rel"), json.dumps("ptx")),
+        "versions": (json.dumps({"ptxas": "13.5.37"}), json.dumps({})),
+    }
+    assert [sentence(cause) for cause in of_key("link", differing, {})] == ["option GPU_PROVIDER: ptxas -> (none)"]
+
+
 def test_a_unit_knows_debug_and_lines_as_one_field() -> None:
     assert [sentence(cause) for cause in of_unit({"debug": ("none", "lines")})] == ["option GPU_LINEINFO: 0 -> 1"]
     assert [sentence(cause) for cause in of_unit({"debug": ("lines", "full")})] == ["option GPU_DEBUG: 0 -> 1"]

@@ -81,6 +81,8 @@ def of_key(stage: str, differing: Mapping[str, tuple[str, str]], key: Mapping[st
         arch, _, name = field.rpartition(" ")  # a bundle's fields are told for each architecture
         values = _read(then), _read(now)
         prefix = f"{arch} " if arch else ""
+        if name in ("options", "kind") and "" in map(_read, differing.get(f"{prefix}provider", ())):
+            continue  # that nobody assembles now, or that somebody does, says it all
         if name == "provider":
             found += _provider(values, _versions(f"{prefix}versions", differing, key))
         elif name == "versions":

@@ -61,11 +61,13 @@ class Plans:
     def find(self, name: str, plans: Sequence[str]) -> list[Found]:
         """The units of that symbol, readable name, or unambiguous part of it. Raises UsageError where there is none, or several kernels."""
         found, others = [], set[str]()
-        needles = {json.dumps(text)[1:-1].encode() for text in (name, name.removeprefix("void "))}
+        # What is in the name of a part and in no plan: see `Part.readable`.
+        written = name.removeprefix("state of ").removeprefix("table ").partition(" and ")[0].partition(" [")[0]
+        needle = json.dumps(written)[1:-1].encode()
         for path in plans:
             made = self.files.get(path, ())
             text = self.text(made[-1]) if made else None
-            if text is None or not any(needle in text for needle in needles):
+            if text is None or needle not in text:
                 continue
             for part in (self.parts(made[-1]) or {}).values():
                 if any(name in each for each in names_of(part)):

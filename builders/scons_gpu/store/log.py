@@ -2,13 +2,16 @@
 
 Every record has `build` (an id), `time` (seconds since 1970, when it was written) and `type`:
 
-`start`   `argv`, `looking` (true for -n and -q, which build nothing), `jobs`
-`action`  `stage` (source, split, plan, lower, assemble, verify, choose, link, pack, manifest, dump), `name` (readable), `unit`
-          (digest or null), `role` (unit, state or table; where there is a `unit`), `candidate` (its values, of a unit that is one),
-          `owners` (modules), `key` (the fields that shaped the output), `result` (built, reused, failed; refused: a candidate that
-          cannot be made, with why as the `output`; same or differs where `stage` is verify; empty where there is rightly no file),
-          `start`, `end` (seconds since 1970), `worker`, `peak_kib`, `cpu` (seconds, child processes included), `output` (what the
-          tool said). One `link` record an image
+`start`   `argv`, `looking` (true for -n and -q, which build nothing), `jobs`, `top` (the folder of the SConstruct)
+`action`  `stage` (source, split, plan, lower, assemble, defer, verify, choose, link, pack, manifest, embed, budget, dump, host), `name`
+          (readable), `target` (the file, absolute), `unit` (digest or null), `role` (unit, state or table; where there is a `unit`),
+          `candidate` (its values, of a unit that is one), `owners` (modules), `key` (the fields that shaped the output, besides its
+          inputs; of an object, besides its PTX, which `unit` names), `because` (why it ran: store/because.py; of a unit only where
+          the store's entry was damaged), `result` (built, reused, failed; refused: a candidate that cannot be made, with why as the
+          `output`; same or differs where `stage` is verify; empty where there is rightly no file), `content` (a hash of the file;
+          not of units), `plan` (of what writes one: its copy in the store, store/copies.py), `resources` (of what was assembled:
+          what each kernel takes), `start`, `end` (seconds since 1970), `worker`, `peak_kib`, `cpu` (seconds, child processes
+          included), `output` (what the tool said). One `link` record an image
 `end`     `ok`, `programs`, `plans` (paths), `modules`, `kernels`, `twins` (counts), `references` (units of all plans, for each
           module and architecture), `unique` (different digests among them), `units_needed` (digests of the units of
           every image whose link was due in this build, be it linked or failed), `units_deferred` (those of them that the link
