@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["Action", "Build", "End", "History", "history", "read"]
+__all__ = ["Action", "Build", "End", "History", "history", "of", "read"]
 
 UNIT_STAGES = ("lower", "assemble", "defer")
 """Stages that make a unit's files."""
@@ -192,6 +192,21 @@ class History:
 def read(store: Path) -> History:
     """The builds of a store's log, and of the log put aside before it."""
     return history(log.read(store / "log.jsonl"), place=str(store))
+
+
+PLANNED = (b'"type":"start"', b'"type":"end"', b".plan.json")
+"""What records hold that tell which programs and plans a build was of."""
+
+
+def of(store: Path, name: str | None = None, *, holding: Sequence[bytes] = (b"",)) -> Build:
+    """One build, without decoding what the log tells of others; the last that did not only look, where None.
+
+    `holding`: only records whose line holds one of these. Raises UsageError where there is no such build, DamagedError as `history`.
+    """
+    found, records = log.read_build(store / "log.jsonl", name, holding=holding)
+    if not found:
+        raise stats.no_build(store, name)
+    return history(records, place=str(store)).build(found)
 
 
 def history(records: Iterable[dict[str, Any]], *, place: str = "") -> History:

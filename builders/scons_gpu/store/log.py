@@ -34,10 +34,10 @@ from scons_gpu.store.files import unwritable
 from scons_gpu.store.lock import take
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["LIMIT", "BuildLog", "read", "rotated"]
+__all__ = ["LIMIT", "BuildLog", "read", "read_build", "rotated"]
 
 LIMIT = 64 << 20
 """Bytes after which a log is put aside; the one put aside before goes."""
@@ -67,15 +67,50 @@ class BuildLog:
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
     """Every record, oldest first, those put aside included. Lines that are no record (torn by a crash) are passed over."""
+    for line in _lines(path):
+        if record := _record(line):
+            yield record
+
+
+def read_build(path: Path, build: str | None = None, *, holding: Sequence[bytes] = (b"",)) -> tuple[str, list[dict[str, Any]]]:
+    """One build's id and its records; of the last that did not only look, where None. Others' records are not decoded.
+
+    `holding`: only records whose line holds one of these. The id is empty where there is no such build.
+    """
+    name, mark, kept = "", b"", list[bytes]()
+    if build is not None:
+        mark = _mark(build)
+    for line in _lines(path):
+        if build is None and b'"type":"start"' in line and (start := _record(line)) and not start.get("looking", False):
+            name, kept = str(start.get("build", "")), []
+            mark = _mark(name)
+        if mark and mark in line and any(part in line for part in holding):
+            kept.append(line)
+    wanted = name if build is None else build
+    records = [record for line in kept if (record := _record(line)) and record.get("build") == wanted]
+    return (wanted if records else ""), records
+
+
+def _mark(build: str) -> bytes:
+    return b'"build":' + json.dumps(build).encode()
+
+
+def _record(line: bytes) -> dict[str, Any]:
+    """Empty for a line that is none."""
+    with contextlib.suppress(ValueError, RecursionError):
+        record = json.loads(line)
+        if isinstance(record, dict):
+            return record
+    return {}
+
+
+def _lines(path: Path) -> Iterator[bytes]:
     for file, size in _opened(path):
         with file:
             left = size
             while left > 0 and (line := file.readline()):
                 left -= len(line)
-                with contextlib.suppress(ValueError, RecursionError):
-                    record = json.loads(line)
-                    if isinstance(record, dict):
-                        yield record
+                yield line
 
 
 def rotated(path: Path) -> Path:
