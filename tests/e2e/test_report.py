@@ -111,15 +111,15 @@ def test_m1_a_report_has_kernels_units_and_modules_as_the_build_had_them(net: Pr
 def test_the_graph_leads_from_sources_to_the_program(net: Project) -> None:
     found = shown(net)
     assert named(found, "source") == ["net.ll", "ops.ll", "relu.ll"]
-    assert named(found, "image") == [f"net/{name}/sm_90.cubin" for name in ("else", "net", "ops", "then")]
+    assert named(found, "image") == [f"build/net/{name}/sm_90.cubin" for name in ("else", "net", "ops", "then")]
     relu = next(node for node in found.nodes if node.kind == "unit" and node.name == "relu")
     assert inputs(found, relu) == ["relu.ll"]
     (user,) = (edge.user for edge in found.edges if edge.input == found.nodes.index(relu))
     assert found.nodes[user].kind == "object"
     images = [found.nodes[edge.user].name for edge in found.edges if edge.input == user]
-    assert sorted(images) == ["net/else/sm_90.cubin", "net/then/sm_90.cubin"]
+    assert sorted(images) == ["build/net/else/sm_90.cubin", "build/net/then/sm_90.cubin"]
     then = next(node for node in found.nodes if node.kind == "module" and node.name == "then")
-    assert inputs(found, then) == ["net/then/sm_90.cubin", "ops"]
+    assert inputs(found, then) == ["build/net/then.fatbin", "ops"]
     assert [inputs(found, node) for node in found.nodes if node.kind == "program"] == [["net"]]
 
 
@@ -167,7 +167,7 @@ def test_l7_without_a_provider_units_lead_to_ptx(project: Project) -> None:
     project.build("GPU_PROVIDER=none")
     found = shown(project)
     assert [kernel.registers for kernel in found.kernels] == [None]
-    assert (named(found, "object"), named(found, "image")) == ([], ["net/net/sm_90.ptx"])
+    assert (named(found, "object"), named(found, "image")) == ([], ["build/net/net/sm_90.ptx"])
     (image,) = (node for node in found.nodes if node.kind == "image")
     assert inputs(found, image) == ["k"]
 
@@ -181,8 +181,7 @@ def test_m11_candidates_and_bundles_have_their_own_words(project: Project) -> No
     assert re.match(r"TIMES=\d: ", scale.chosen)
     assert scale.code_bytes
     assert found.failures == ()
-    (bundle,) = (node for node in found.nodes if node.kind == "image")
-    assert bundle.name.endswith(".gpubundle")
+    assert named(found, "bundle") == ["build/net/one.gpubundle"]
     assert "fills" not in {module.name for module in found.modules}
     known = read(project.path(".gpu-store"))
     assert known.build

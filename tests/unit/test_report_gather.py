@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
-from scons_gpu.inspect import builds
+from scons_gpu.inspect import builds, graph
 from scons_gpu.inspect.report.gather import gather, results
 from scons_gpu.inspect.report.known import Known, Program
-from scons_gpu.inspect.report.model import Report
+from scons_gpu.inspect.report.model import Edge, Node, Report
 from scons_gpu.link import manifest
 from scons_gpu.plan.model import Part, Plan, PlannedKernel
 from scons_gpu.store.stats import stats
@@ -122,17 +123,30 @@ def test_resources_are_the_manifests_where_it_is_of_the_same_unit() -> None:
     assert (one.registers, one.spill_bytes, one.occupancy, one.code_bytes, one.max_threads) == (128, 8, 25.0, 640, 256)
     other = rows["then", "_Zd2"]
     assert (other.registers, other.occupancy, other.code_bytes, other.shared_bytes, other.max_threads) == (None, None, None, 64, 256)
-    kinds = [(report.nodes[edge.input].kind, report.nodes[edge.user].kind) for edge in report.edges]
-    assert {
-        ("source", "unit"),
-        ("unit", "object"),
-        ("object", "image"),
-        ("unit", "image"),
-        ("image", "module"),
-        ("module", "program"),
-    } <= set(kinds)
     assert report.modules[0].files[0].bytes == 4096
     assert [tool.name for tool in report.tools] == ["ptxas"]
+
+
+def test_the_graph_is_shown_without_tools_and_foreign_headers() -> None:
+    made = graph.Graph(
+        nodes=(
+            graph.Node("module", "then", "module:/t/net/then", modules=("/t/net/then",)),
+            graph.Node("unit", "d3(int)", "unit:d3", digest="d3", modules=("/t/net/else", "/t/net/then")),
+            graph.Node("source", "k.cu", "source:k.cu", modules=("/t/net/then",)),
+            graph.Node("header", "own.h", "header:own.h"),
+            graph.Node("header", "/usr/include/math.h", "header:/usr/include/math.h", ours=False),
+            graph.Node("tool", "llvm 22", "tool:llvm 22", ours=False),
+        ),
+        edges=((1, 0), (2, 1), (3, 2), (4, 2), (5, 1)),
+    )
+    report = gather(dataclasses.replace(known(), graph=made))
+    assert report.nodes == (
+        Node("module", "then", "then", 0),
+        Node("unit", "d3(int)", "", 2, "failed"),
+        Node("source", "k.cu", "then"),
+        Node("header", "own.h", ""),
+    )
+    assert report.edges == (Edge(1, 0), Edge(2, 1), Edge(3, 2))
 
 
 def test_no_build_has_no_rows() -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from scons_gpu.inspect.builds import UNIT_STAGES
 from scons_gpu.inspect.report import nodes
 from scons_gpu.inspect.report.model import Failure, File, Kernel, Module, Overview, Report, Step, Tool, Twin, Unit
-from scons_gpu.plan.model import PlannedKernel
 from scons_gpu.tune.occupancy import WARP, occupancy
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from scons_gpu.inspect.builds import Action, Build, History
     from scons_gpu.inspect.report.known import Known, Program
     from scons_gpu.link import manifest
-    from scons_gpu.plan.model import Part
+    from scons_gpu.plan.model import Part, PlannedKernel
 
 __all__ = ["gather", "results"]
 
@@ -46,7 +45,8 @@ def gather(known: Known) -> Report:
         twins=tuple(_twins(known, rows)),
         tools=tuple(_tools(known.programs)),
     )
-    drawn, edges = nodes.graph(report, objects=_objects(known.programs))
+    owners = [f"module:{program.stem}/{module.name}" for program in known.programs for module in _modules(program, units, rows)]
+    drawn, edges = nodes.rows(known.graph, modules={name: row for row, name in enumerate(owners)}, units=rows, of=units)
     return dataclasses.replace(report, nodes=drawn, edges=edges)
 
 
@@ -75,7 +75,7 @@ def _overview(known: Known, build: Build) -> Overview:
         programs=tuple(program.name for program in known.programs),
         counts={name: value for name, value in counts.items() if name not in _NO_COUNTS},
         cpu_seconds=dict(known.counts.cpu_seconds),
-        notes=tuple(note for program in known.programs for note in program.notes),
+        notes=(*known.notes, *(note for program in known.programs for note in program.notes)),
     )
 
 
@@ -140,20 +140,12 @@ def _seconds(digest: str, history: History) -> float | None:
 
 
 def _kernels(program: Program, rows: Mapping[str, int]) -> Iterator[Kernel]:
-    """Those of the plans; of a module whose plans are gone, what the manifest has."""
-    planned = {(plan.module, plan.arch) for plan in program.plans}
     for plan in program.plans:
         for part in plan.units:
             for kernel in part.kernels:
                 built = _built_of(program, plan.module, plan.arch, kernel.symbol, part.digest)
                 row = _row(program, plan.module, plan.arch, kernel, unit=rows[part.digest], built=built)
                 yield row if built else dataclasses.replace(row, shared_bytes=kernel.shared_bytes, max_threads=kernel.max_threads)
-    for name, module in program.manifest.modules.items() if program.manifest else ():
-        for symbol, made in module.kernels.items():
-            named = PlannedKernel(symbol, made.readable, made.source)
-            for arch, build in made.archs.items():
-                if (name, arch) not in planned:
-                    yield _row(program, name, arch, named, unit=rows.get(build.unit, -1), built=build)
 
 
 def _built_of(program: Program, module: str, arch: str, symbol: str, digest: str) -> manifest.Build | None:

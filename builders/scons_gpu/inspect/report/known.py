@@ -1,4 +1,4 @@
-"""What a report is made from, read from disk: a build of the log, its programs' manifests, its plans, and sizes of files and code."""
+"""What a report is made from, read from disk: a build of the log, its programs' plans and manifests, and sizes of files and code."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from scons_gpu.errors import DamagedError, UsageError
-from scons_gpu.inspect import builds
-from scons_gpu.inspect.planned import PLAN, Plans
+from scons_gpu.inspect import builds, graph_files
+from scons_gpu.inspect.graph import Graph, graph
 from scons_gpu.link import bundle, elf, manifest
-from scons_gpu.plan import model as plans
+from scons_gpu.plan.model import Plan
 from scons_gpu.store import log, stats
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from scons_gpu.inspect.builds import Build, History
     from scons_gpu.link.manifest import Manifest
-    from scons_gpu.plan.model import Plan
 
 __all__ = ["Known", "Program", "read", "until"]
 
@@ -28,6 +27,7 @@ class Program:
     """One program, as far as a build came with it."""
 
     stem: str
+    """Path of its manifest, less `.json`, as the graph has it."""
     manifest: Manifest | None
     """None where no build has finished it."""
     plans: tuple[Plan, ...]
@@ -36,11 +36,6 @@ class Program:
     code: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     """Module, architecture, kernel's symbol → bytes of machine code."""
     notes: tuple[str, ...] = ()
-
-    @property
-    def is_known(self) -> bool:
-        """Whether anything is: one that was declared and never asked for has left nothing."""
-        return self.manifest is not None or bool(self.plans)
 
     @property
     def name(self) -> str:
@@ -59,6 +54,9 @@ class Known:
     running: bool = False
     """Whether the build is going on, and the report one of its steps."""
     programs: tuple[Program, ...] = ()
+    graph: Graph = field(default_factory=Graph)
+    """Of all of them."""
+    notes: tuple[str, ...] = ()
 
 
 def read(store: Path, *, build: str | None = None, manifests: Sequence[Path] = (), running: Mapping[str, Any] | None = None) -> Known:
@@ -71,39 +69,41 @@ def read(store: Path, *, build: str | None = None, manifests: Sequence[Path] = (
     if running and records:
         records.append(dict(running))
     history = builds.history(records, place=str(store))
-    if build is None and not history.last:
-        if manifests:
-            raise stats.no_build(str(store), None)
+    if build is None and not history.last and not manifests:
         return Known(history=history, counts=stats.Stats())
     found = history.build(build)
-    stems = [_stem(path) for path in manifests] or _stems(history, found)
+    if running:
+        sources = graph_files.of_manifests(store, manifests)
+    elif graph_files.planned(found)[0]:
+        sources = _only(graph_files.of_build(store, build=None if found.id == history.last else found.id), manifests, build=found)
+    else:
+        sources = graph_files.Sources()
     return Known(
         history=history,
         counts=stats.stats(records, build=found.id),
         build=found,
         running=running is not None,
-        programs=tuple(program for stem in stems if (program := _program(store, history, found, stem)).is_known),
+        programs=tuple(_program(program, sources.top, history, found) for program in sources.programs),
+        graph=graph(sources.programs),
+        notes=sources.notes,
     )
 
 
-def _stem(path: Path) -> str:
-    if not path.is_file():
-        msg = f"there is no manifest {path}"
-        raise UsageError(msg, hint="give the .json that a program's build writes, or none for all programs of the build")
-    return str(path.absolute().with_suffix(""))
+def _only(sources: graph_files.Sources, manifests: Sequence[Path], *, build: Build) -> graph_files.Sources:
+    """The programs of these manifests; all where none is named."""
+    if not manifests:
+        return sources
+    stems = {str(path.absolute().with_suffix("")): path for path in manifests}
+    programs = {str(Path(sources.top, program.stem)): program for program in sources.programs}
+    for stem, path in stems.items():
+        if stem not in programs:
+            msg = f"build {build.id} made nothing of {path}"
+            raise UsageError(msg, hint="give the .json that a program's build writes, or none for all programs of the build")
+    return graph_files.Sources(tuple(programs[stem] for stem in stems), sources.notes, sources.top)
 
 
-def _stems(history: History, build: Build) -> list[str]:
-    """The build's programs; of one that was killed, those whose plans it made, else those of the build before."""
-    if build.end:
-        return list(build.end.programs)
-    made = {str(Path(action.target).parents[1]) for action in build.actions if action.target.endswith(PLAN)}
-    before = [each.end for each in history.builds if each.end and each.time <= build.time]
-    return sorted(made | set(before[-1].programs if before else ()))
-
-
-def _program(store: Path, history: History, build: Build, stem: str) -> Program:
-    path = Path(f"{stem}.json")
+def _program(planned: graph_files.Program, top: str, history: History, build: Build) -> Program:
+    path = Path(top, f"{planned.stem}.json")
     notes = []
     made = [action for action in history.by_target.get(str(path), ()) if action.result == "built"]
     if any(action.time > until(build) for action in made):
@@ -114,25 +114,15 @@ def _program(store: Path, history: History, build: Build, stem: str) -> Program:
     if read is None:
         notes.append(f"{path.name} is not there: what the kernels of {path.stem} take of a GPU is not known")
     sizes, code = _measured(read, path.parent) if read else ({}, {})
-    return Program(stem=stem, manifest=read, plans=tuple(_plans(store, history, build, stem)), sizes=sizes, code=code, notes=tuple(notes))
+    plans = [
+        Plan(module=module.name, arch=half.arch, link=module.link, parts=half.parts) for module in planned.modules for half in module.halves
+    ]
+    return Program(stem=planned.stem, manifest=read, plans=tuple(plans), sizes=sizes, code=code, notes=tuple(notes))
 
 
 def until(build: Build) -> float:
     """When its last step ended: what was made later is another build's."""
     return max([build.time, *(action.time for action in build.actions)])
-
-
-def _plans(store: Path, history: History, build: Build, stem: str) -> Iterator[Plan]:
-    """As they were in that build: the copies that it left, else the files where no later build has written them."""
-    copies, ended = Plans(store, history), until(build)
-    paths = build.end.plans if build.end else sorted(copies.files)
-    for path in (path for path in paths if Path(path).parents[1] == Path(stem)):
-        made = [action for action in copies.files.get(path, ()) if action.time <= ended]
-        text = copies.text(made[-1]) if made else None
-        if text is None and Path(path).exists():
-            text = Path(path).read_bytes()
-        if text is not None:
-            yield plans.from_text(text.decode(), path=path)
 
 
 def _measured(read: Manifest, folder: Path) -> tuple[dict[str, int], dict[tuple[str, str, str], int]]:

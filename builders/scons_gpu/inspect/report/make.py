@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from scons_gpu.inspect.builds import Build, History
     from scons_gpu.inspect.report.model import Report
 
 __all__ = ["make", "report"]
@@ -32,11 +31,5 @@ def report(store: Path, *, build: str | None = None, manifests: Sequence[Path] =
     if known.build is None:
         return made
     rows = {unit.digest: row for row, unit in enumerate(made.units)}
-    told = reasons(_until(known.history, known.build), known.build, store=store, rows=rows)
+    told = reasons(known.history.until(known.build.id), known.build, store=store, rows=rows)
     return dataclasses.replace(made, reasons=told)
-
-
-def _until(history: History, build: Build) -> History:
-    """What was known when that build ended: later ones explain nothing of it."""
-    place = history.builds.index(build) + 1
-    return dataclasses.replace(history, builds=history.builds[:place])

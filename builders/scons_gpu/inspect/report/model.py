@@ -178,12 +178,12 @@ class Node:
     """One node of the graph."""
 
     kind: str
-    """`program`, `module`, `image`, `object`, `unit`, or `source`."""
+    """As in inspect/graph.py."""
     name: str
     module: str
-    """Of a source, an image or a module itself; empty for what several may have."""
+    """Its owner; empty where there are several, or none."""
     row: int = -1
-    """Of a unit: which row of the units."""
+    """Of a unit or a module: which row of those."""
     result: str = ""
 
 

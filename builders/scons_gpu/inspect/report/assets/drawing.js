@@ -1,6 +1,6 @@
 // The graph's view: Bokeh draws boxes and edges and is moved by mouse and keys; beside it stands in words what the chosen node is.
 
-const KINDS = ["program", "module", "image", "object", "unit", "source"];
+const KINDS = ["program", "module", "bundle", "fatbin", "image", "object", "deferred", "unit", "state", "table", "source", "header"];
 
 const shorten = (name, most) => (name.length <= most ? name : `${name.slice(0, most - 9)}…${name.slice(-8)}`);
 
@@ -72,6 +72,7 @@ async function showGraph(section) {
     section.append(empty("No graph: no build was finished here."));
     return;
   }
+  const present = new Set(rowsOf({ rows: graph.size }).map(graph.kind));
   const state = { focus: null, opened: new Set() };
   const plotBox = element("div", { class: "plot" });
   const drawing = element("div", { class: "drawing", role: "application", tabindex: "0", "aria-label": "Drawing of the graph: arrow keys move it, plus and minus zoom, 0 shows all" }, plotBox);
@@ -117,7 +118,7 @@ async function showGraph(section) {
       button("+", "Zoom in", () => on.zoom(1.4)), button("−", "Zoom out", () => on.zoom(1 / 1.4)), button("Fit", "Show all that is drawn", () => fit()),
       button("Modules", "Fold everything: modules only", () => (state.opened.clear(), show("")))),
     element("div", { class: "split" }, drawing, panel),
-    element("ul", { class: "kinds" }, KINDS.map((kind) => element("li", {}, element("i", { style: `background: var(--${kind})` }), kind))),
+    element("ul", { class: "kinds" }, KINDS.filter((kind) => present.has(kind)).map((kind) => element("li", {}, element("i", { style: `background: var(--${kind})` }), kind))),
   );
   const keys = { "+": () => on.zoom(1.4), "=": () => on.zoom(1.4), "-": () => on.zoom(1 / 1.4), 0: () => fit(), ArrowLeft: () => on.move(-60, 0), ArrowRight: () => on.move(60, 0), ArrowUp: () => on.move(0, -60), ArrowDown: () => on.move(0, 60) };
   drawing.addEventListener("keydown", (event) => {
@@ -140,7 +141,7 @@ function columnsOfBoxes(nodes, at, state) {
   const plain = color("card");
   return {
     x: at.map(([x]) => x), y: at.map(([, y]) => -y), left: at.map(([x]) => x - BOX.width / 2 + 10), upper: at.map(([, y]) => -y + 9), lower: at.map(([, y]) => -y - 10),
-    label: nodes.map(({ node, more, of }) => (node === undefined ? `${count(more)} more ${of}` : shorten(graph.name(node), graph.kind(node) === "object" ? 24 : 28))),
+    label: nodes.map(({ node, more, of }) => (node === undefined ? `${count(more)} more ${of}` : shorten(graph.name(node), ["object", "deferred"].includes(graph.kind(node)) ? 24 : 28))),
     below: nodes.map(({ node }) => (node === undefined ? "in the table of kernels" : shorten(nodeFacts(node), 33))),
     full: nodes.map(({ node, more, of }) => (node === undefined ? `${count(more)} more ${of}` : graph.name(node))),
     facts: nodes.map(({ node }) => (node === undefined ? "" : nodeFacts(node))),

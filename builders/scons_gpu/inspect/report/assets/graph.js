@@ -40,11 +40,11 @@ function folded(opened) {
 function open(module, picked, add) {
   const parts = reach(module, graph.inputs, (node) => !isGroup(node));
   const units = parts.filter((node) => graph.kind(node) === "unit").sort(byInterest);
-  const kept = new Set(units.slice(0, FEW));
+  const left = new Set(units.slice(FEW));
+  const near = { object: graph.inputs, deferred: graph.inputs, source: graph.users };
   for (const node of parts) {
-    const kind = graph.kind(node);
-    const near = kind === "object" ? graph.inputs[node] : kind === "source" ? graph.users[node] : [];
-    if (kept.has(node) || kind === "image" || near.some((each) => kept.has(each))) add(node);
+    const ways = near[graph.kind(node)];
+    if (graph.kind(node) !== "header" && !left.has(node) && !ways?.[node].every((each) => left.has(each))) add(node);
   }
   if (units.length > FEW) picked.nodes.push({ more: units.length - FEW, of: "units", into: module });
 }
