@@ -93,7 +93,7 @@ async function showGraph(section) {
     // Not all of it can be read at a time: the node in focus first, or the end that all leads to.
     return on.look(state.focus === null ? right + 20 - box.width / least / 2 : drawn.x[0], state.focus === null ? (low + high) / 2 : -drawn.y[0], least);
   };
-  const readable = () => (state.focus !== null || drawing.clientWidth < 700 ? 0.66 : 0.4);
+  const readable = () => (state.focus !== null || drawing.clientWidth < 700 ? 0.66 : state.opened.size ? 0.3 : 0.4);
   const redraw = () => {
     const picked = selection(state);
     const at = place(picked.nodes.length, picked.edges);
