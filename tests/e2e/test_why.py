@@ -113,7 +113,7 @@ class Script:
         for each in asked:
             answers = ask(self.store, str(self.project.path(each)) if "/" in each else each)
             self.said[f"{name}: {each}"] = list(answers)
-            self.texts[f"{name}: {each}"] = "\n".join(lines(answers, self.store))
+            self.texts[f"{name}: {each}"] = "\n".join(lines(answers))
 
 
 def another(path: Path, real: str, version: str, told: str) -> None:

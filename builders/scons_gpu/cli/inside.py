@@ -34,7 +34,7 @@ def why(place: Place, name: str, as_json: bool) -> None:
     if as_json:
         _print_json(ask.to_json(answers, name))
     else:
-        click.echo("\n".join(ask.lines(answers, place.store)))
+        click.echo("\n".join(ask.lines(answers)))
 
 
 @click.command()
@@ -52,7 +52,7 @@ def diff(ctx: click.Context, then: str, now: str, as_json: bool) -> None:
     from scons_gpu.inspect.tables import show
 
     place: Place = ctx.obj
-    found = differ.compare(differ.side(then, store=place.store), differ.side(now, store=place.store))
+    found = differ.compare(*differ.sides(then, now, store=place.store))
     if as_json:
         _print_json(found.to_json())
     else:

@@ -46,11 +46,17 @@ def ask(store: Path, name: str, *, build: str | None = None) -> tuple[Answer, ..
         found = plans.find(name, named)
         if not found:
             raise plans.none(name, named)
-        return tuple(units.answer(each, named) for each in found)
+        return tuple(_timed(units.answer(each, named), history) for each in found)
     action = history.by_target[target][-1]
-    if action.unit:
-        return tuple(units.answer(each, named) for each in _of_digest(plans, action.unit, named)) or (of_target(tracer, target),)
-    return (_with_units(of_target(tracer, target), action, plans, tracer),)
+    answers = [units.answer(each, named) for each in _of_digest(plans, action.unit, named)] if action.unit else []
+    answers = answers or [_with_units(of_target(tracer, target), action, plans, tracer)]
+    return tuple(_timed(answer, history) for answer in answers)
+
+
+def _timed(answer: Answer, history: History) -> Answer:
+    """With when the builds began that it names."""
+    times = {name: history.build(name).time for name in (answer.build, answer.made_in) if name}
+    return replace(answer, time=times.get(answer.build, 0.0), made_time=times.get(answer.made_in, 0.0))
 
 
 def _target(history: History, name: str, top: str) -> str | None:
@@ -89,16 +95,14 @@ def to_json(answers: Sequence[Answer], name: str) -> dict[str, Any]:
     return {"schema": SCHEMA, "asked": name, "answers": [answer.to_json() for answer in answers]}
 
 
-def lines(answers: Iterable[Answer], store: Path) -> Iterator[str]:
+def lines(answers: Iterable[Answer]) -> Iterator[str]:
     """What a person reads. Units of which the same is to be said are said together."""
-    history = builds.read(store)
-    times = {build.id: build.time for build in history.builds}
     groups: dict[tuple[object, ...], list[Answer]] = {}
     for answer in answers:
         groups.setdefault(_alike(answer), []).append(answer)
     for number, group in enumerate(groups.values()):
         yield from ([""] if number else [])
-        yield from _said(group, times)
+        yield from _said(group)
 
 
 def _alike(answer: Answer) -> tuple[object, ...]:
@@ -106,10 +110,10 @@ def _alike(answer: Answer) -> tuple[object, ...]:
     return (answer.subject, answer.unit if answer.outcome == "reused" else "", answer.outcome, answer.build, causes)
 
 
-def _said(group: Sequence[Answer], times: dict[str, float]) -> Iterator[str]:
+def _said(group: Sequence[Answer]) -> Iterator[str]:
     first = group[0]
     places = ", ".join(dict.fromkeys(f"{each.module} {each.arch}".strip() for each in group)) if first.unit else ""
-    yield f"{first.subject}{f' ({places})' if places else ''}: {_outcome(first, times)}"
+    yield f"{first.subject}{f' ({places})' if places else ''}: {_outcome(first)}"
     for cause in first.causes:
         yield f"  {sentence(cause)}"
         ways = [f"    -> {_way(route, first)}" for route in cause.routes if route]
@@ -124,11 +128,11 @@ def _said(group: Sequence[Answer], times: dict[str, float]) -> Iterator[str]:
     yield from (f"  note: {note}" for note in first.notes)
 
 
-def _outcome(answer: Answer, times: dict[str, float]) -> str:
-    when = f" in build {answer.build} ({_time(times[answer.build])})" if answer.build in times else ""
+def _outcome(answer: Answer) -> str:
+    when = f" in build {answer.build} ({_time(answer.time)})" if answer.build else ""
     before = f"; before that in {answer.before}" if answer.before else ""
     if answer.outcome == "reused":
-        made = f": made in build {answer.made_in} ({_time(times[answer.made_in])})" if answer.made_in in times else ""
+        made = f": made in build {answer.made_in} ({_time(answer.made_time)})" if answer.made_in else ""
         return f"not compiled, reused{when if answer.made_in != answer.build else ''}{made}"
     if answer.outcome == "missing":
         return "not there"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,14 @@ from scons_gpu.inspect import builds, fields, figures
 from scons_gpu.inspect.causes import merged, sentence
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scons_gpu.inspect.builds import History
     from scons_gpu.inspect.causes import Cause
     from scons_gpu.inspect.figures import Row
     from scons_gpu.inspect.tables import Cell
 
-__all__ = ["COLUMNS", "SCHEMA", "Diff", "Side", "compare", "side"]
+__all__ = ["COLUMNS", "SCHEMA", "Diff", "Side", "compare", "side", "sides"]
 
 SCHEMA = "scons-gpu/diff/1"
 _SHOWN = ("registers", "spill_bytes", "shared_bytes", "stack_bytes", "code_bytes", "instructions")
@@ -124,7 +128,13 @@ def _cell(then: int | None, now: int | None) -> str:
     return texts[0] if texts[0] == texts[1] else " -> ".join(texts)
 
 
-def side(name: str, *, store: Path) -> Side:
+def sides(then: str, now: str, *, store: Path) -> tuple[Side, Side]:
+    """Both, each as `side` has it; a log that both are in is read once."""
+    read = functools.cache(builds.read)
+    return side(then, store=store, read=read), side(now, store=store, read=read)
+
+
+def side(name: str, *, store: Path, read: Callable[[Path], History] = builds.read) -> Side:
     """What a name stands for: a manifest's file, a store's folder (its last build), or a build in the log of `store`.
 
     Raises UsageError where it is none of them.
@@ -134,9 +144,9 @@ def side(name: str, *, store: Path) -> Side:
         options, tools = figures.settings_of(path)
         return Side(name, tuple(figures.of_manifest(path)), options, tools)
     if path.is_dir():
-        history = builds.read(path.absolute())
+        history = read(path.absolute())
         return Side(name, tuple(figures.of_build(history, path.absolute(), history.build())), {}, {})
-    history = builds.read(store)
+    history = read(store)
     if all(build.id != name for build in history.builds):
         near = ", ".join(build.id for build in history.builds[-3:])
         msg = f"{name} is no manifest, no store, and no build in {store}"

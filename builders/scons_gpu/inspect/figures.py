@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,7 +156,7 @@ def _of_part(part: Part, plan: Action, history: History, links: Links) -> Iterat
     assembled = [each for each in links.taken(steps) if each.stage == "assemble"]
     last = assembled[-1] if assembled else None
     told = {each.get("kernel"): each for each in last.resources} if last else {}
-    sizes = _object_sizes(last)
+    sizes = _object_sizes(last.target) if last else {}
     key = {**dict(part.key), **({f"object {name}": value for name, value in last.key.items()} if last else {})}
     for kernel in part.kernels:
         resources = told.get(kernel.symbol, {})
@@ -165,9 +166,10 @@ def _of_part(part: Part, plan: Action, history: History, links: Links) -> Iterat
         yield Row(plan.owners[0], kernel.symbol, kernel.readable, kernel.source, plan.arch, part.digest, figures, key)
 
 
-def _object_sizes(assembled: Action | None) -> dict[str, int | None]:
-    """Nothing of an object that gc took, or that somebody damaged."""
+@functools.lru_cache(maxsize=1 << 17)
+def _object_sizes(path: str) -> dict[str, int | None]:
+    """Nothing of an object that gc took, or that somebody damaged. Two builds mostly have the same objects, whose names are of content."""
     try:
-        return _sizes(Path(assembled.target).read_bytes(), assembled.target) if assembled else {}
+        return _sizes(Path(path).read_bytes(), path)
     except (OSError, DamagedError):
         return {}

@@ -36,6 +36,8 @@ class Answer:
     """What the last step came to: built, compiled, reused, failed, refused, empty, missing."""
     build: str = ""
     """The build that it came to this in; empty where the log does not know it."""
+    time: float = 0.0
+    """When that began; seconds since 1970."""
     module: str = ""
     arch: str = ""
     symbol: str = ""
@@ -46,6 +48,8 @@ class Answer:
     """The build that made it before; empty where the log knows of none."""
     made_in: str = ""
     """Of a unit that was reused: the build that had made it."""
+    made_time: float = 0.0
+    """When that began."""
     causes: tuple[Cause, ...] = ()
     differences: tuple[Difference, ...] = ()
     """What in the unit's text is other."""
