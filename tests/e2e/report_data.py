@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
-from scons_gpu.inspect.report.model import Edge, File, Kernel, Module, Node, Overview, Reason, Report, Step, Tool, Twin, Unit
+from scons_gpu.inspect.report.model import Edge, File, Kernel, Lane, Module, Node, Overview, Reason, Report, Step, Tool, Twin, Unit
 
 __all__ = ["generated"]
 
@@ -46,6 +46,7 @@ def generated(units: int, *, modules: int = 100, seed: int = 7) -> Report:
         units=made,
         kernels=kernels,
         steps=steps,
+        lanes=tuple(Lane(f"worker {4711 + number}") for number in range(8)),
         reasons=tuple(
             Reason("lower", unit.name, unit.arch, unit.modules, f"its slice changed: {unit.sources[0]} was edited", row)
             for row, unit in enumerate(made)

@@ -151,7 +151,7 @@ def test_a_drawing_is_zoomed_moved_and_clicked(opened: Opened) -> None:
 
 def test_the_timeline_has_a_table_of_the_same(opened: Opened) -> None:
     timeline = opened.view("timeline")
-    assert timeline.get_by_role("img", name=re.compile("Timeline of 2,859 steps on 8 jobs")).count() == 1
+    assert timeline.get_by_role("img", name=re.compile("Timeline of 2,859 steps on 8 workers")).count() == 1
     lower = timeline.get_by_role("button", name="lower")
     before = timeline.locator(".drawing").screenshot()
     lower.click()

@@ -90,7 +90,7 @@ def test_units_have_owners_times_and_twins() -> None:
     ]
 
 
-def test_steps_lie_in_as_many_lanes_as_ran_at_a_time() -> None:
+def test_steps_are_those_of_the_timeline() -> None:
     report = gather(known())
     assert [(step.name, step.lane, step.start, step.seconds) for step in report.steps] == [
         ("d1", 0, 0.0, 4.0),
@@ -101,6 +101,8 @@ def test_steps_lie_in_as_many_lanes_as_ran_at_a_time() -> None:
         ("d5", 1, 4.0, 1.0),
         ("s1", 0, 5.0, 1.0),
     ]
+    assert [lane.name for lane in report.lanes] == ["worker 0", "worker 0 (2)"]
+    assert report.overview.wall_seconds == 8.0
 
 
 def test_resources_are_the_manifests_where_it_is_of_the_same_unit() -> None:

@@ -16,10 +16,12 @@ import click
 
 from scons_gpu import __version__
 from scons_gpu.cli.bench import COMMANDS as BENCH
+from scons_gpu.cli.graphs import COMMANDS as GRAPHS
 from scons_gpu.cli.inside import COMMANDS as INSIDE
 from scons_gpu.cli.looks import COMMANDS as LOOKS
 from scons_gpu.cli.report import COMMANDS as REPORT
 from scons_gpu.cli.steps import COMMANDS as STEPS
+from scons_gpu.cli.times import COMMANDS as TIMES
 from scons_gpu.cli.tuning import COMMANDS as TUNING
 from scons_gpu.errors import GpuError, UsageError
 
@@ -76,7 +78,7 @@ def program(ctx: click.Context, directory: str, store: str | None, build: str | 
     ctx.obj = Place(store=Path(store or ".gpu-store").absolute(), build=build)
 
 
-for _command in (*LOOKS, *INSIDE, *STEPS, *TUNING, *BENCH, *REPORT):
+for _command in (*LOOKS, *INSIDE, *GRAPHS, *TIMES, *STEPS, *TUNING, *BENCH, *REPORT):
     program.add_command(_command)
 
 

@@ -5,7 +5,7 @@ It is a value without a graph library: `inspect/graph_walk.py` walks it, `inspec
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from scons_gpu.inspect import graph_files
@@ -66,12 +66,14 @@ class Graph:
     edges: tuple[tuple[int, int], ...] = ()
     notes: tuple[str, ...] = ()
     """What a reader has to know of it: a plan that is not there, a build that was killed."""
+    top: str = ""
+    """The folder that names of files are below; others are absolute."""
 
     def only(self, kept: set[int]) -> Graph:
         """The graph of these nodes alone."""
         places = {old: new for new, old in enumerate(sorted(kept))}
         edges = tuple((places[one], places[other]) for one, other in self.edges if one in places and other in places)
-        return Graph(nodes=tuple(self.nodes[old] for old in places), edges=edges, notes=self.notes)
+        return Graph(nodes=tuple(self.nodes[old] for old in places), edges=edges, notes=self.notes, top=self.top)
 
 
 def read(store: Path, *, manifests: Sequence[Path] = (), build: str | None = None) -> Graph:
@@ -80,15 +82,15 @@ def read(store: Path, *, manifests: Sequence[Path] = (), build: str | None = Non
     Raises UsageError where there is no such build or manifest, DamagedError for a file that does not read.
     """
     found = graph_files.of_manifests(store, manifests) if manifests else graph_files.of_build(store, build=build)
-    return graph(found.programs, notes=found.notes)
+    return graph(found.programs, notes=found.notes, top=found.top)
 
 
-def graph(programs: tuple[Program, ...], *, notes: tuple[str, ...] = ()) -> Graph:
+def graph(programs: tuple[Program, ...], *, notes: tuple[str, ...] = (), top: str = "") -> Graph:
     """The graph of these programs. What several of them share is one node."""
     made = _Making()
     for program in programs:
         _program(made, program)
-    return made.graph(notes)
+    return replace(made.graph(), notes=notes, top=top)
 
 
 @dataclass
@@ -113,11 +115,11 @@ class _Making:
     def edge(self, made_of: str, user: str) -> None:
         self.edges.add((made_of, user))
 
-    def graph(self, notes: tuple[str, ...]) -> Graph:
+    def graph(self) -> Graph:
         nodes = sorted(map(self._owned, self.nodes.values()), key=_order)
         places = {node.id: place for place, node in enumerate(nodes)}
         edges = sorted((places[one], places[other]) for one, other in self.edges)
-        return Graph(nodes=tuple(nodes), edges=tuple(edges), notes=notes)
+        return Graph(nodes=tuple(nodes), edges=tuple(edges))
 
     def _owned(self, node: Node) -> Node:
         owners = self.owners.get(node.id)

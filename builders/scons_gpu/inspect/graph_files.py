@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from scons_gpu.link.manifest import Manifest
     from scons_gpu.plan.model import Part, Plan
 
-__all__ = ["Half", "Header", "Module", "Program", "Sources", "of_build", "of_manifests", "planned"]
+__all__ = ["Half", "Header", "Module", "Program", "Sources", "digests", "of_build", "of_manifests", "planned"]
 
 _BROUGHT = ".gpu-store"
 """Headers in a store were put there from a toolkit."""
@@ -120,6 +121,16 @@ def of_build(store: Path, *, build: str | None = None) -> Sources:
     read = [_Reading(stem, top=found.top, text=text).program(_below(paths, stem)) for stem in sorted(stems)]
     programs = tuple(program for program, _ in read if program.modules)
     return Sources(programs, (*notes, *(note for _, more in read for note in more)), found.top)
+
+
+def digests(store: Path, build: Build, *, then: bool) -> dict[str, tuple[str, ...]]:
+    """Plan → digests of its parts; with `then`, as they were when the build had ended. Plans that are gone or do not read are left out."""
+    text = _then(store, build) if then else _now
+    found: dict[str, tuple[str, ...]] = {}
+    for path in planned(build)[0]:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            found[path] = tuple(str(part["digest"]) for part in json.loads(text(path) or "")["parts"])
+    return found
 
 
 def planned(build: Build) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -7,9 +7,10 @@ import functools
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from scons_gpu.inspect import timeline
 from scons_gpu.inspect.builds import UNIT_STAGES
 from scons_gpu.inspect.report import nodes
-from scons_gpu.inspect.report.model import Failure, File, Kernel, Module, Overview, Report, Step, Tool, Twin, Unit
+from scons_gpu.inspect.report.model import Failure, File, Kernel, Lane, Module, Overview, Report, Step, Tool, Twin, Unit
 from scons_gpu.tune.occupancy import WARP, occupancy
 
 if TYPE_CHECKING:
@@ -31,16 +32,17 @@ def gather(known: Known) -> Report:
     build = known.build
     if build is None:
         return Report()
-    units = _units(known, build)
+    units, ran = _units(known, build), timeline.timeline(build)
     rows = {unit.digest: row for row, unit in enumerate(units)}
     kernels = tuple(each for program in known.programs for each in _kernels(program, rows))
     modules = tuple(each for program in known.programs for each in _modules(program, units, rows))
     report = Report(
-        overview=_overview(known, build),
+        overview=_overview(known, build, ran.wall_seconds),
         modules=modules,
         units=units,
         kernels=kernels,
-        steps=tuple(_steps(build, rows)),
+        steps=tuple(_steps(ran, rows)),
+        lanes=tuple(Lane(lane.name) for lane in ran.lanes),
         failures=tuple(_failures(build)),
         twins=tuple(_twins(known, rows)),
         tools=tuple(_tools(known.programs)),
@@ -63,13 +65,13 @@ def results(build: Build) -> dict[str, str]:
     return found | dict.fromkeys(lost, "candidate") | dict.fromkeys(failed, "failed")
 
 
-def _overview(known: Known, build: Build) -> Overview:
+def _overview(known: Known, build: Build, seconds: float) -> Overview:
     counts = known.counts.to_json()
     return Overview(
         build=build.id,
         state=_state(known, build),
-        began=_began(build),
-        wall_seconds=known.counts.wall_seconds or max((action.end for action in build.actions), default=_began(build)) - _began(build),
+        began=min([build.time, *(action.start for action in build.actions if action.start)]),
+        wall_seconds=seconds,
         jobs=build.jobs,
         argv=build.argv,
         programs=tuple(program.name for program in known.programs),
@@ -83,11 +85,6 @@ def _state(known: Known, build: Build) -> str:
     if known.running:
         return "running"
     return "killed" if build.end is None else "done" if build.end.ok else "failed"
-
-
-def _began(build: Build) -> float:
-    """Its first step may have begun before its first record was written."""
-    return min([build.time, *(action.start for action in build.actions if action.start)])
 
 
 @dataclasses.dataclass
@@ -235,21 +232,17 @@ def _files(program: Program, module: manifest.Module) -> Iterator[File]:
         yield File(file, "", program.sizes.get(file))
 
 
-def _steps(build: Build, rows: Mapping[str, int]) -> Iterator[Step]:
-    """In order of their beginnings, each in the first lane that is free: as many lanes as ran at a time."""
-    free: list[float] = []
-    began = _began(build)
-    for action in sorted((each for each in build.actions if each.start), key=lambda each: (each.start, each.end)):
-        lane = next((lane for lane, until in enumerate(free) if until <= action.start), len(free))
-        free[lane : lane + 1] = [action.end]
+def _steps(found: timeline.Timeline, rows: Mapping[str, int]) -> Iterator[Step]:
+    for step in found.steps:
+        action = step.action
         yield Step(
             stage=action.stage,
             name=action.name,
             arch=action.arch,
             result=action.result,
-            lane=lane,
-            start=action.start - began,
-            seconds=action.seconds,
+            lane=step.lane,
+            start=step.start,
+            seconds=step.seconds,
             cpu=action.cpu,
             peak_kib=action.peak_kib,
             unit=rows.get(action.unit, -1),

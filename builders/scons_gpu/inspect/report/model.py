@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Edge", "Failure", "File", "Kernel", "Module", "Node", "Overview", "Reason", "Report", "Step", "Tool", "Twin", "Unit"]
+__all__ = ["Edge", "Failure", "File", "Kernel", "Lane", "Module", "Node", "Overview", "Reason", "Report", "Step", "Tool", "Twin", "Unit"]
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,13 @@ class Kernel:
 
 
 @dataclass(frozen=True)
+class Lane:
+    """One line of the timeline."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Step:
     """One bar of the timeline."""
 
@@ -204,6 +211,7 @@ class Report:
     units: tuple[Unit, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     steps: tuple[Step, ...] = ()
+    lanes: tuple[Lane, ...] = ()
     reasons: tuple[Reason, ...] = ()
     failures: tuple[Failure, ...] = ()
     twins: tuple[Twin, ...] = ()

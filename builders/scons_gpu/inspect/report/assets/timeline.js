@@ -1,4 +1,4 @@
-// What ran when: a lane for each job that ran at a time, drawn by Bokeh; the table below holds the same for those who do not see it.
+// What ran when: a lane for each worker, drawn by Bokeh; the table below holds the same for those who do not see it.
 
 const STAGES = { source: "#2f8f5b", split: "#7a6fd0", plan: "#8a5a2b", lower: "#c9702b", assemble: "#2f74c0", defer: "#8f5fc0", link: "#12808f", pack: "#64748b", manifest: "#64748b", choose: "#b0486f", verify: "#a08a12", dump: "#64748b", host: "#5b7d2e", embed: "#64748b" };
 const stageColor = (stage) => STAGES[stage] ?? "#64748b";
@@ -11,7 +11,7 @@ async function showTimeline(section) {
   }
   const Bokeh = bokeh();
   const all = rowsOf(steps);
-  const lanes = Math.max(...all.map(steps.lane)) + 1;
+  const lanes = tables.lanes.rows;
   const end = Math.max(...all.map((row) => steps.start(row) + steps.seconds(row)));
   const hidden = new Set();
   const source = new Bokeh.ColumnDataSource({ data: {} });
@@ -38,7 +38,7 @@ async function showTimeline(section) {
   plot.toolbar.active_scroll = wheel;
   const [time, worker] = [plot.xaxis, plot.yaxis].map((axes) => (axes.axes ?? [...axes])[0]);
   time.setv({ axis_label: "seconds since the build began" });
-  worker.setv({ ticker: new Bokeh.FixedTicker({ ticks: Array.from({ length: lanes }, (_, lane) => -lane) }), major_label_overrides: new Map(Array.from({ length: lanes }, (_, lane) => [-lane, `job ${lane + 1}`])) });
+  worker.setv({ ticker: new Bokeh.FixedTicker({ ticks: Array.from({ length: lanes }, (_, lane) => -lane) }), major_label_overrides: new Map(Array.from({ length: lanes }, (_, lane) => [-lane, tables.lanes.name(lane)])) });
   const paint = () => {
     const [soft, line] = [color("soft"), color("line")];
     for (const axis of [time, worker]) axis.setv({ axis_line_color: line, major_tick_line_color: line, minor_tick_line_color: null, major_label_text_color: soft, axis_label_text_color: soft });
@@ -75,7 +75,7 @@ async function showTimeline(section) {
   const box = element("div", { class: "plot" });
   section.append(
     element("div", { class: "controls" }, [...new Set(all.map(steps.stage))].map(toggle), button("+", "Zoom in", () => zoom(0.6)), button("−", "Zoom out", () => zoom(1 / 0.6)), button("Fit", "Show the whole build", () => plot.x_range.setv(range))),
-    element("div", { class: "drawing", role: "img", "aria-label": `Timeline of ${plural(all.length, "step")} on ${plural(lanes, "job")}, ${seconds(end)}; the table below holds the same` }, box),
+    element("div", { class: "drawing", role: "img", "aria-label": `Timeline of ${plural(all.length, "step")} on ${plural(lanes, "worker")}, ${seconds(end)}; the table below holds the same` }, box),
     heading("Steps"),
   );
   await Bokeh.Plotting.show(plot, box);
@@ -86,7 +86,7 @@ async function showTimeline(section) {
       { title: "What", value: steps.name, show: (row) => unitLink(steps.name(row), steps.unit(row)), long: true },
       words("Arch", steps.arch), words("Result", steps.result),
       figure("Began", steps.start, (value) => `${value.toFixed(2)} s`), figure("Took", steps.seconds, seconds), figure("CPU", steps.cpu, seconds),
-      figure("Memory", steps.peak_kib, (value) => (value ? bytes(value * 1024) : "")), figure("Job", (row) => steps.lane(row) + 1),
+      figure("Memory", steps.peak_kib, (value) => (value ? bytes(value * 1024) : "")), words("Worker", (row) => tables.lanes.name(steps.lane(row))),
     ],
   });
 }
