@@ -7,14 +7,17 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from scons_gpu.store import copies
+from scons_gpu.scons.later import later
 from scons_gpu.store.files import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from scons_gpu.store import copies
     from scons_gpu.store.log import BuildLog
+else:
+    copies = later("scons_gpu.store.copies")
 
 __all__ = ["Counts", "count", "load_times", "names", "save_times"]
 
