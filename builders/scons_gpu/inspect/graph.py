@@ -100,34 +100,37 @@ class _Making:
     nodes: dict[str, Node] = field(default_factory=dict)
     edges: set[tuple[str, str]] = field(default_factory=set)
     owners: dict[str, set[str]] = field(default_factory=dict)
-    read: set[tuple[str, str, str]] = field(default_factory=set)
-    """Sources whose headers are there, by architecture and module."""
+    read: set[tuple[str, int]] = field(default_factory=set)
+    """Sources with lists of headers that are there; one list, one object."""
 
     def node(self, node: Node, *, owner: str = "") -> str:
-        known = self.nodes.setdefault(node.id, node)
-        if known.aliases != node.aliases and not set(node.aliases) <= set(known.aliases):
-            merged = tuple(sorted({*known.aliases, *node.aliases}))
-            self.nodes[node.id] = Node(**{**vars(known), "aliases": merged})
-        if owner:
-            self.owners.setdefault(node.id, set()).add(owner)
+        known = self.nodes.get(node.id)
+        if known is None:
+            self.nodes[node.id] = node
+        elif node.aliases != known.aliases:
+            self.nodes[node.id] = replace(known, aliases=tuple(sorted({*known.aliases, *node.aliases})))
+        if owner and known is not None:
+            self.owners.setdefault(node.id, {*known.modules}).add(owner)
         return node.id
 
     def edge(self, made_of: str, user: str) -> None:
         self.edges.add((made_of, user))
 
     def graph(self) -> Graph:
-        nodes = sorted(map(self._owned, self.nodes.values()), key=_order)
+        for name, owners in self.owners.items():
+            if len(owners) > 1:
+                self.nodes[name] = replace(self.nodes[name], modules=tuple(sorted(owners)))
+        nodes = sorted(self.nodes.values(), key=_order)
         places = {node.id: place for place, node in enumerate(nodes)}
-        edges = sorted((places[one], places[other]) for one, other in self.edges)
+        edges = sorted([(places[one], places[other]) for one, other in self.edges])
         return Graph(nodes=tuple(nodes), edges=tuple(edges))
 
-    def _owned(self, node: Node) -> Node:
-        owners = self.owners.get(node.id)
-        return Node(**{**vars(node), "modules": tuple(sorted(owners))}) if owners else node
+
+_RANK = {kind: rank for rank, kind in enumerate(KINDS)}
 
 
 def _order(node: Node) -> tuple[int, str, str, str]:
-    return (KINDS.index(node.kind), node.name, node.arch, node.id)
+    return (_RANK[node.kind], node.name, node.arch, node.id)
 
 
 def _program(made: _Making, program: Program) -> None:
@@ -145,11 +148,11 @@ def _program(made: _Making, program: Program) -> None:
 def _module(made: _Making, program: Program, module: Module) -> str:
     owner = f"{program.stem}/{module.name}"
     facts = tuple((name, value) for name, value in (("bypassed", "yes" if module.bypass else ""), ("link", module.link)) if value)
-    place = made.node(Node("module", module.name, f"module:{owner}", aliases=(owner,), facts=facts), owner=owner)
+    place = made.node(Node("module", module.name, f"module:{owner}", aliases=(owner,), facts=facts, modules=(owner,)), owner=owner)
     packed = ""
     for kind, path in (("fatbin", module.fatbin), ("bundle", module.bundle)):
         if path:
-            packed = made.node(Node(kind, path, f"{kind}:{path}"), owner=owner)
+            packed = made.node(Node(kind, path, f"{kind}:{path}", modules=(owner,)), owner=owner)
             made.edge(packed, place)
             _tool(made, program, "fatbinary" if kind == "fatbin" else "", packed)
     for half in module.halves:
@@ -161,7 +164,7 @@ def _half(made: _Making, program: Program, half: Half, *, owner: str, packed: st
     """One architecture of a module: its image, and all that is linked."""
     target = packed
     if half.image:
-        target = made.node(Node("image", half.image, f"image:{half.image}", arch=half.arch), owner=owner)
+        target = made.node(Node("image", half.image, f"image:{half.image}", arch=half.arch, modules=(owner,)), owner=owner)
         made.edge(target, packed)
         if half.image.endswith(".cubin"):
             _tool(made, program, half.linker, target)
@@ -172,7 +175,7 @@ def _half(made: _Making, program: Program, half: Half, *, owner: str, packed: st
             made.edge(unit, target)
             continue
         kind = "deferred" if key.endswith(".dptx") else "object"
-        taken = made.node(Node(kind, key, f"{kind}:{key}", arch=half.arch, digest=key.partition(".")[0]), owner=owner)
+        taken = made.node(Node(kind, key, f"{kind}:{key}", arch=half.arch, digest=key.partition(".")[0], modules=(owner,)), owner=owner)
         made.edge(unit, taken)
         made.edge(taken, target)
         if kind == "object":
@@ -189,6 +192,7 @@ def _part(made: _Making, program: Program, half: Half, part: Part, *, owner: str
         arch=half.arch,
         digest=part.digest,
         body=part.body if part.role == "unit" else "",
+        modules=(owner,),
         aliases=symbols,
         facts=tuple((name, value) for name, value in told if value),
     )
@@ -202,13 +206,13 @@ def _part(made: _Making, program: Program, half: Half, part: Part, *, owner: str
 
 
 def _source(made: _Making, program: Program, half: Half, source: str, *, owner: str) -> str:
-    place = made.node(Node("source", source, f"source:{source}"), owner=owner)
-    if (place, half.arch, owner) in made.read:
+    place = made.node(Node("source", source, f"source:{source}", modules=(owner,)), owner=owner)
+    headers = half.headers.get(source, ())
+    if (place, id(headers)) in made.read:
         return place
-    made.read.add((place, half.arch, owner))
-    for header in half.headers.get(source, ()):
-        node = Node("header", header.path, f"header:{header.path}", ours=header.ours)
-        made.edge(made.node(node), place)
+    made.read.add((place, id(headers)))
+    for header in headers:
+        made.edge(made.node(Node("header", header.path, f"header:{header.path}", ours=header.ours)), place)
     if source.endswith(_CUDA):
         for name in _FRONT_ENDS:
             _tool(made, program, name, place)

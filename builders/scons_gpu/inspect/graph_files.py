@@ -6,7 +6,6 @@ import contextlib
 import functools
 import hashlib
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -255,25 +254,32 @@ class _Reading:
     def _headers(self, plan: Plan, folder: Path) -> dict[str, tuple[Header, ...]]:
         sources = dict.fromkeys(source for part in plan.parts for source in (part.source, *(joined.source for joined in part.joins)))
         files = _depfiles(folder)
-        return {source: tuple(self._read(source, plan.arch, files)) for source in sources if source}
+        return {source: self._read(source, plan.arch, files) for source in sources if source}
 
-    def _read(self, source: str, arch: str, files: Sequence[Path]) -> Iterator[Header]:
+    def _read(self, source: str, arch: str, files: Sequence[Path]) -> tuple[Header, ...]:
         """What any of the source's compilations for the architecture read, candidates' included."""
         base = PurePath(source).name
         own = f"{base}.{hashlib.sha256(source.encode()).hexdigest()[:6]}.{arch}."
         named = [file for file in files if file.name.startswith(own)] or [file for file in files if file.name.startswith(f"{base}.{arch}.")]
-        lines = dict.fromkeys(line for file in named for line in _lines(file))
-        yield from (_header(line, self.top) for line in lines)
+        lists = dict.fromkeys(_text(file) for file in named)
+        return _headers("\n".join(lists), self.top)
 
     def _shown(self, path: str) -> str:
         """Below the top, where it lies there."""
         return _below_top(path, self.top)
 
 
+@functools.lru_cache(maxsize=1 << 12)
+def _headers(text: str, top: str) -> tuple[Header, ...]:
+    """What is listed, each once; one object for equal lists. What is behind a question mark was looked for and not found."""
+    lines = dict.fromkeys(line for line in text.splitlines() if line and line[0] != "?")
+    return tuple(_header(line, top) for line in lines)
+
+
 @functools.lru_cache(maxsize=1 << 16)
 def _header(line: str, top: str) -> Header:
     path = _below_top(line, top)
-    return Header(path, ours=not os.path.isabs(path) and _BROUGHT not in PurePath(path).parts)  # noqa: PTH117 - 300 headers a source
+    return Header(path, ours=not path.startswith("/") and _BROUGHT not in path.split("/"))
 
 
 def _below_top(path: str, top: str) -> str:
@@ -287,13 +293,11 @@ def _depfiles(folder: Path) -> tuple[Path, ...]:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _lines(file: Path) -> tuple[str, ...]:
-    """The paths that it lists; what is behind a question mark was looked for and not found."""
+def _text(file: Path) -> str:
     try:
-        text = file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8")
     except OSError:
-        return ()
-    return tuple(line for line in text.splitlines() if line and line[0] != "?")
+        return ""
 
 
 def _expected(stem: str, manifest: Manifest) -> Iterator[str]:

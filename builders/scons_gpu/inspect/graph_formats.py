@@ -61,6 +61,8 @@ def line(node: Node) -> str:
 
 def _plain(text: str) -> str:
     """On one line, whatever is in a name."""
+    if text.isprintable():
+        return text
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
@@ -88,9 +90,12 @@ def dot(graph: Graph) -> str:
         msg = "DOT is written with the package graphviz, which is not installed"
         raise ToolMissingError(msg, hint="pip install 'scons-gpu[graph]' brings it") from None
     drawn = graphviz.Digraph("scons_gpu", graph_attr={"rankdir": "LR"}, node_attr={"fontname": "sans-serif"})
+    kind = ""
     for place, node in enumerate(graph.nodes):
-        told = graphviz.escape(_plain(node.label))
-        drawn.node(f"n{place}", label=told, shape=_SHAPES[node.kind], tooltip=graphviz.escape(_plain(node.id)), **{"class": node.kind})
+        if node.kind != kind:
+            kind = node.kind
+            drawn.attr("node", shape=_SHAPES[kind], **{"class": kind})
+        drawn.node(f"n{place}", label=graphviz.escape(_plain(node.label)))
     for one, other in graph.edges:
         drawn.edge(f"n{one}", f"n{other}")
     return str(drawn.source)
