@@ -27,6 +27,7 @@ COMMANDS = {"doctor", "stats", "kernels", "source", "split", "plan", "lower", "p
     "why",
     "diff",
     "budget",
+    "report",
 }
 KERNELS = """
 target triple = "nvptx64-nvidia-cuda"

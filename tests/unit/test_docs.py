@@ -3,13 +3,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
 import pytest
 
 from scons_gpu.cli import program
-from scons_gpu.cli.bench import COMMANDS as BENCH
-from scons_gpu.cli.inside import COMMANDS as INSIDE
-from scons_gpu.cli.looks import COMMANDS as LOOKS
-from scons_gpu.cli.shipping import COMMANDS as SHIPPING
+from scons_gpu.cli.steps import COMMANDS as STEPS
 from scons_gpu.scons.settings import VARIABLES
 
 TOP = Path(__file__).parents[2]
@@ -42,19 +40,17 @@ def test_the_readme_begins_with_the_two_commands() -> None:
 def test_every_command_and_its_options_are_documented() -> None:
     """By what `--help` prints; the steps by hand have their options from docs/modules.md."""
     page = (TOP / "docs/commands.md").read_text()
-    rows = dict(re.findall(r"^\| `((?:tuning |budget )?[a-z]+)(.*?)` \|", page, re.MULTILINE))
-    alone = [command for command in (*LOOKS, *INSIDE, *BENCH, *SHIPPING) if command.name != "budget"]
-    looks = {str(command.name): command for command in alone}
-    for group in ("tuning", "budget"):
-        looks |= {f"{group} {name}": command for name, command in program.commands[group].commands.items()}  # type: ignore[attr-defined]
+    groups = {name: command for name, command in program.commands.items() if isinstance(command, click.Group)}
+    rows = dict(re.findall(rf"^\| `((?:(?:{'|'.join(groups)}) )?[a-z-]+)(.*?)` \|", page, re.MULTILINE))
+    looks = {name: command for name, command in program.commands.items() if command not in STEPS and name not in groups}
+    for group, of in groups.items():
+        looks |= {f"{group} {name}": command for name, command in of.commands.items()}
     assert {name for name in rows if name in looks} == set(looks)
     for name, command in looks.items():
         asked = {option for each in command.params for option in each.opts if option.startswith("-") and option != "--json"}
         asked -= {"--output"}  # -o is its short form
         assert {option for option in asked if option not in rows[name]} == set(), name
-    assert {
-        name for name in program.commands if f"scons-gpu {name} " not in page and name not in looks and name not in ("tuning", "budget")
-    } == set()
+    assert {name for name in program.commands if f"scons-gpu {name} " not in page and name not in looks and name not in groups} == set()
 
 
 @pytest.mark.parametrize("page", ["README.md", *sorted(str(path.relative_to(TOP)) for path in (TOP / "docs").glob("*.md"))])

@@ -19,6 +19,7 @@ from scons_gpu.cli.bench import COMMANDS as BENCH
 from scons_gpu.cli.graphs import COMMANDS as GRAPHS
 from scons_gpu.cli.inside import COMMANDS as INSIDE
 from scons_gpu.cli.looks import COMMANDS as LOOKS
+from scons_gpu.cli.report import COMMANDS as REPORT
 from scons_gpu.cli.shipping import COMMANDS as SHIPPING
 from scons_gpu.cli.steps import COMMANDS as STEPS
 from scons_gpu.cli.times import COMMANDS as TIMES
@@ -78,7 +79,7 @@ def program(ctx: click.Context, directory: str, store: str | None, build: str | 
     ctx.obj = Place(store=Path(store or ".gpu-store").absolute(), build=build)
 
 
-for _command in (*LOOKS, *INSIDE, *GRAPHS, *TIMES, *STEPS, *TUNING, *BENCH, *SHIPPING):
+for _command in (*LOOKS, *INSIDE, *GRAPHS, *TIMES, *REPORT, *STEPS, *TUNING, *BENCH, *SHIPPING):
     program.add_command(_command)
 
 

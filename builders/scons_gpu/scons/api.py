@@ -35,6 +35,7 @@ def add_to(env: Any) -> None:
         GpuHeader,
         GpuRelease,
         GpuBudget,
+        GpuReport,
     ):
         env.AddMethod(_said(method))
     objects.add_builders(env, _said(_declare_object))
@@ -133,6 +134,13 @@ def GpuBudget(env: Any, target: Any, program: Any, budget: Any) -> Any:  # noqa:
     from scons_gpu.scons.budget import declare_budget  # noqa: PLC0415 - a build without modules pays nothing
 
     return _nodes(declare_budget(env, _session(), target, program, budget))
+
+
+def GpuReport(env: Any, target: Any, programs: Any) -> Any:  # noqa: N802 - SCons' spelling
+    """One HTML page that shows what this build made of one program or several, why, and what took the time."""
+    from scons_gpu.scons.report import declare_report  # noqa: PLC0415 - a build without modules pays nothing
+
+    return _nodes(declare_report(env, _session(), target, programs))
 
 
 def _declare_object(env: Any, target: Any, source: Any, shared: bool) -> None:  # noqa: FBT001 - `_internals.takes` calls it

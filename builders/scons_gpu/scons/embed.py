@@ -28,7 +28,7 @@ else:
     code, embed = later("scons_gpu.loading.code"), later("scons_gpu.loading.embed")
     header = later("scons_gpu.loading.header")
 
-__all__ = ["declare_embed", "declare_header", "program_nodes"]
+__all__ = ["declare_embed", "declare_header", "manifests_among", "program_nodes"]
 
 _LAST_FLAGS = ("-g0", "-fno-lto", "-fvisibility=hidden")
 
@@ -98,10 +98,15 @@ def declare_header(env: Any, session: Session, target: Any, program: Any) -> lis
     return [_artefact(env, job.target, [manifest], job)]
 
 
+def manifests_among(env: Any, programs: Any) -> tuple[list[Any], list[Any]]:
+    """The nodes that a user gave, and those of them that are programs' manifests."""
+    nodes = env.arg2nodes(env.Flatten([programs]), env.fs.File)
+    return nodes, [node for node in nodes if isinstance(getattr(node.attributes, "gpu", None), ManifestJob)]
+
+
 def program_nodes(env: Any, program: Any, *, asked: str) -> tuple[Any, list[Any]]:
     """The manifest's node, and those of the fatbins and bundles."""
-    nodes = env.arg2nodes(env.Flatten([program]), env.fs.File)
-    found = [node for node in nodes if isinstance(getattr(node.attributes, "gpu", None), ManifestJob)]
+    nodes, found = manifests_among(env, program)
     if len(found) != 1:
         msg = f"{asked}: {', '.join(map(str, nodes)) or 'nothing'} is {'several programs' if found else 'no program'}"
         raise UsageError(msg, hint="give it what env.GpuProgram gives, or the name of that program's manifest")

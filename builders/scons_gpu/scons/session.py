@@ -89,6 +89,21 @@ class Workspace:
             if not self.log.written:
                 self.log.write(type="start", argv=sys.argv[1:], looking=asked.looking(), jobs=self.session.jobs, top=_internals.top())
 
+    def ending(self) -> dict[str, Any]:
+        """What the end record would say now. Other threads may be at work, so sets are copied first."""
+        plans = [path for paths in self.plans.values() for path in paths]
+        return {
+            "type": "end",
+            "build": self.log.build,
+            "ok": not self.session.failures,
+            "programs": sorted(self.plans),
+            "plans": [str(path) for path in plans],
+            "units_needed": sorted(self.needed.copy()),
+            "units_deferred": sorted(self.deferred.copy()),
+            "wall_seconds": round(time.time() - self.session.started, 3),
+            **counts.count(plans, self.log).record(),
+        }
+
     def show(self, kernel: str, text: str) -> None:
         """Says what a tool said of a kernel; the same once."""
         if text.strip() and (kernel, text) not in self.shown:
@@ -198,19 +213,7 @@ class Session:
         for warning in workspace.store.drain_warnings():
             self.warn(warning)
         workspace.begin()
-        plans = [path for paths in workspace.plans.values() for path in paths]
-        found = counts.count(plans, workspace.log)
-        seconds = round(time.time() - self.started, 3)
-        workspace.log.write(
-            type="end",
-            ok=not self.failures,
-            programs=sorted(workspace.plans),
-            plans=[str(path) for path in plans],
-            units_needed=sorted(workspace.needed),
-            units_deferred=sorted(workspace.deferred),
-            wall_seconds=seconds,
-            **found.record(),
-        )
+        workspace.log.write(**workspace.ending())
         if any(record["type"] == "action" for record in workspace.log.written):
             counts.save_times(workspace.store.root, {**workspace.times, **workspace.spent})
             for program, paths in workspace.plans.items():

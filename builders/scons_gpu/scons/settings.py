@@ -57,6 +57,7 @@ STEPS = (
     "budget",
     "dump",
     "host",
+    "report",
 )
 
 VARIABLES: dict[str, tuple[Any, str]] = {
