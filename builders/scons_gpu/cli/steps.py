@@ -37,6 +37,7 @@ _existing = click.Path(exists=True, dir_okay=False)
 @click.option("--ftz", is_flag=True, help="Flush single precision denormals.")
 @click.option("--lineinfo", is_flag=True, help="Keep line tables.")
 @click.option("--debug", is_flag=True, help="Keep debug information.")
+@click.option("--relocatable", default="", help="Tells the source from others whose device code is linked with its own.", metavar="WORD")
 @click.pass_obj
 def source(
     place: Place,

@@ -92,6 +92,11 @@ class Chain:
         return "closed" if self.settings.link == "bundle" else "apart"
 
     @property
+    def exports(self) -> bool:
+        """Whether other sources may ask for what one of them defines."""
+        return len(self.module.sources) > 1
+
+    @property
     def dump(self) -> Path | None:
         """Where the files of its units go that nobody but the user reads."""
         if self.settings.dump is None:
@@ -226,10 +231,9 @@ class Chain:
         node, ir = self.ir(source, target, may_fail=may_fail)
         path = self.folder / source.file(target.name, "index.json")
         lines = ir.suffix == ".ptx" and (self.settings.lineinfo or self.settings.debug)
-        exports = len(self.module.sources) > 1  # with one source, nobody could ask for them
         signature = options_text(
             form=self.form,
-            exports=exports,
+            exports=self.exports,
             format=INDEX_FORMAT,
             **({"lines": lines} if ir.suffix == ".ptx" else {"llvm": self.tools.llvm}),
             tool=identity(),
@@ -243,7 +247,7 @@ class Chain:
             ir=ir,
             form=self.form,
             lines=lines,
-            exports=exports,
+            exports=self.exports,
         )
         return _artefact(self.env, path, [node], job), job
 
