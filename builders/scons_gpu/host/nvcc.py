@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scons_gpu.errors import SourceError, ToolSilentError
+from scons_gpu.errors import LinkError, SourceError, ToolSilentError
 from scons_gpu.host.flags import position_independent
 from scons_gpu.source import nvcc as front
 from scons_gpu.source.clang import Compiled, from_top, settled
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scons_gpu.toolchain.arch import Target
+    from scons_gpu.toolchain.process import Finished
     from scons_gpu.toolchain.tools import Tool
 
-__all__ = ["NvccOptions", "command", "compile_object", "gencode", "link_command"]
+__all__ = ["NvccOptions", "command", "compile_object", "gencode", "link_command", "link_objects"]
 
 _STANDARD = re.compile(r"-std=(?:gnu|c)\+\+(\d+)")
 
@@ -65,6 +66,21 @@ def command(nvcc: Tool, source: str, *, options: NvccOptions, output: str, depfi
 def link_command(nvcc: Tool, objects: Sequence[str], *, options: NvccOptions, output: str) -> list[str]:
     """The command line that links the device code of `objects`, static libraries among them, to one more object of the program."""
     return [nvcc.path, "-dlink", *gencode(options.archs), *options.code, *_host(options), "-o", output, *objects]
+
+
+def link_objects(nvcc: Tool, objects: Sequence[str], *, options: NvccOptions, top: str) -> tuple[bytes, str, Finished]:
+    """The object of a device link, what nvcc said, and how it ended. Raises LinkError with nvcc's own words, ToolSilentError."""
+    with private_folder() as folder:
+        private = folder / "linked.o"
+        done = run(link_command(nvcc, objects, options=options, output=str(private)), cwd=top, environ=front.environ(nvcc), together=True)
+        data = private.read_bytes() if private.is_file() else b""
+    if done.status:
+        msg = "nvcc cannot link its device code"
+        raise LinkError(msg, output=done.output)
+    if not data:
+        msg = "nvcc said that it succeeded and made nothing"
+        raise ToolSilentError(msg, output=done.output)
+    return data, done.output, done
 
 
 def gencode(archs: Sequence[Target]) -> list[str]:

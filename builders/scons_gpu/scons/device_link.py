@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from scons_gpu.host import check, entries, registration
+    from scons_gpu.scons import device_link_nvcc
+    from scons_gpu.scons.device_link_nvcc import NvccLink
+    from scons_gpu.scons.host_nvcc import NvccObjectJob
     from scons_gpu.host.entries import Entries
     from scons_gpu.scons.modules import Source
     from scons_gpu.scons.session import Session
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.tools import Tool
 else:
     check, entries, registration = (later(f"scons_gpu.host.{name}") for name in ("check", "entries", "registration"))
+    device_link_nvcc = later("scons_gpu.scons.device_link_nvcc")
 
 __all__ = ["RelocatableJob", "SourceChain", "declare_link", "half"]
 
@@ -135,11 +139,15 @@ class RegisterJob(Step):
     objects: tuple[RelocatableJob, ...] = field(default=(), init=False)
     device: ModuleNode | None = field(default=None, init=False)
     tool: Tool | None = field(default=None, init=False)
+    nvcc: NvccLink | None = field(default=None, init=False)
 
     def needs(self) -> list[Any]:
         """Declares the device code of the link. Called once, when the build looks at the object first. Raises GpuError."""
         self.program.scan()  # then libraries of LIBS are found, those that are given by name among them
-        nodes = [node for node in self.find() if isinstance(node.attributes.gpu, RelocatableJob)]
+        nodes = [node for node in self.find() if node.attributes.gpu.options.relocatable]
+        by_nvcc = [node for node in nodes if not isinstance(node.attributes.gpu, RelocatableJob)]
+        if by_nvcc:
+            return self._by_nvcc(nodes, by_nvcc)
         nodes.sort(key=lambda node: (node.attributes.gpu.source.name, str(node.attributes.gpu.target)))
         self.objects = tuple(node.attributes.gpu for node in nodes)
         if not self.objects:
@@ -153,6 +161,25 @@ class RegisterJob(Step):
         self.signature = options_text(clang=f"{first.tool.version} {first.tool.identity}", tool=identity())
         self.device = chain.fatbin()
         return [self.device.node, *(plan for _, plan, _ in self.device.plans), *nodes]
+
+    def _by_nvcc(self, nodes: Sequence[Any], by_nvcc: Sequence[Any]) -> list[Any]:
+        first: NvccObjectJob = by_nvcc[0].attributes.gpu
+        self.workspace, self.environment, self.owners = first.workspace, first.environment, [self.name]
+        if len(by_nvcc) != len(nodes):
+            others = [node for node in nodes if node not in by_nvcc]
+            msg = f"{by_nvcc[0]} is nvcc's (GPU_HOST=nvcc), and {others[0]} is clang's"
+            raise UsageError(msg, hint="device code that is linked to one comes from one of them: set GPU_HOST for the environment of both")
+        inputs = self.inputs()
+        jobs = [node.attributes.gpu for node in by_nvcc]
+        self.nvcc = device_link_nvcc.nvcc_link(jobs, [str(node.rfile().get_path()) for node in inputs], target=self.target)
+        self.signature = self.nvcc.signature
+        return inputs
+
+    def inputs(self) -> list[Any]:
+        """Objects and static libraries of the link, in its order."""
+        ends = tuple(str(self.env.subst(f"${name}")) for name in ("OBJSUFFIX", "SHOBJSUFFIX", "LIBSUFFIX"))
+        found = [*self.program.sources, *(self.program.implicit or ())]
+        return [node for node in dict.fromkeys(found) if str(node).endswith(ends)]
 
     def _chain(self, parts: tuple[SourceChain, ...]) -> LinkChain:
         first = parts[0]
@@ -172,20 +199,26 @@ class RegisterJob(Step):
 
     def line(self, env: Any) -> str:
         """Of a link without device code nothing is told."""
-        return super().line(env) if self.objects or self.error else ""
+        return super().line(env) if self.objects or self.nvcc or self.error else ""
 
     def command(self) -> list[str]:
         """Only a build knows what a program is linked of."""
         return ["scons", str(self.target)]
 
+    def by_hand(self) -> str:
+        """nvcc's own command, where it is what links."""
+        return self.nvcc.by_hand() if self.nvcc else super().by_hand()
+
     def makes_nothing(self) -> bool:
         """A link that takes no object of this kind."""
-        return not self.objects
+        return not self.objects and self.nvcc is None
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """Holds what all objects register against the plans, and has clang make the object."""
         if self.error is not None:
             raise self.error
+        if self.nvcc is not None:
+            return self.nvcc.work()
         if self.device is None or self.tool is None:
             remove(self.target)
             return Outcome(result="empty")
@@ -243,7 +276,9 @@ def refused(program: Any, job: HostJob) -> Any:
     taken, name = os.path.relpath(job.target, job.top), os.path.relpath(program.get_abspath(), job.top)
     msg = f"{name} takes {taken}, whose device code is linked with that of others (GPU_RDC=1), and is linked without GPU_RDC"
     error = UsageError(msg, hint=f"set GPU_RDC=1 for the environment, or for the call, that links {name}")
-    job.workspace.session.fail(error, job.place)
+    if not hasattr(program.attributes, "gpu_refused"):  # a command is spelled more than once
+        program.attributes.gpu_refused = True
+        job.workspace.session.fail(error, job.place)
     return SCons.Errors.BuildError(node=program, errstr="link refused", status=2, exitstatus=2)
 
 

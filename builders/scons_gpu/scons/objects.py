@@ -9,7 +9,7 @@ from scons_gpu.scons import _internals
 from scons_gpu.scons.later import later
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from scons_gpu.scons import device_link
     from scons_gpu.toolchain import facts, fingerprint, runtime
@@ -91,17 +91,30 @@ def _registration(source: Any, target: Any, env: Any, for_signature: Any) -> lis
 
 def _runtime(source: Any, target: Any, env: Any, for_signature: Any) -> list[str]:
     """What is linked besides: nothing where no object is a `.cu`'s, or where the user names a runtime. Its content, for a signature."""
-    job = next((node.attributes.gpu for node in _objects(source, target, env)), None)
-    if job is None or any("cudart" in Path(str(name)).name for name in env.Flatten(env.get("LIBS", []))):
-        return []
-    library = runtime.find(job.headers)
+    jobs = [node.attributes.gpu for node in _objects(source, target, env)]
+    named = [Path(str(name)).name for name in env.Flatten(env.get("LIBS", []))]
+    found = [] if any("cudadevrt" in name for name in named) else _device_runtime(jobs, for_signature=for_signature)
+    if not jobs or any("cudart" in name for name in named):
+        return found
+    library = runtime.find(jobs[0].headers)
     if library is None:
-        places = ", ".join(map(str, runtime.folders(job.headers)))
-        job.workspace.session.warn(f"no {runtime.LIBRARY} beside CUDA's headers; the linker has to find it (looked in {places})")
-        return [f"-l:{runtime.LIBRARY}", *_SYSTEM]
-    if for_signature:
-        return [fingerprint.plain_file(str(library), version="", facts=facts.Facts(job.workspace.facts)).sha256, *_SYSTEM]
-    return [str(library), *_SYSTEM]
+        places = ", ".join(map(str, runtime.folders(jobs[0].headers)))
+        jobs[0].workspace.session.warn(f"no {runtime.LIBRARY} beside CUDA's headers; the linker has to find it (looked in {places})")
+        return [*found, f"-l:{runtime.LIBRARY}", *_SYSTEM]
+    return [*found, _spelled(library, jobs[0], for_signature=for_signature), *_SYSTEM]
+
+
+def _device_runtime(jobs: Sequence[Any], *, for_signature: Any) -> list[str]:
+    """What nvcc links where it links device code: the host's half of what kernels that launch kernels call."""
+    for job in jobs:
+        if job.options.relocatable is True and (library := runtime.find(job.headers, runtime.DEVICE_LIBRARY)):
+            return [_spelled(library, job, for_signature=for_signature)]
+    return []
+
+
+def _spelled(library: Path, job: Any, *, for_signature: Any) -> str:
+    """A library's path; its content, for a signature."""
+    return fingerprint.plain_file(str(library), version="", facts=facts.Facts(job.workspace.facts)).sha256 if for_signature else str(library)
 
 
 def _objects(source: Any, target: Any, env: Any) -> Iterator[Any]:
