@@ -42,7 +42,7 @@ def read(data: bytes, *, path: str) -> Entries:
     from elftools.elf.elffile import ELFFile  # noqa: PLC0415 - the same
 
     try:
-        elf = ELFFile(BytesIO(data))  # type: ignore[no-untyped-call]
+        elf = ELFFile(BytesIO(data))
         found = list(_entries(elf))
         own = tuple(kernel for name in _strong(elf) if (kernel := kernel_of(name)))
     except (ELFError, struct.error, ValueError, KeyError, AttributeError, IndexError) as error:
@@ -54,7 +54,7 @@ def read(data: bytes, *, path: str) -> Entries:
     return Entries(registered, own, frozenset(kind for _, kind in variables))
 
 
-def _entries(elf: Any) -> Iterator[tuple[str, int, int]]:
+def _entries(elf: Any) -> Iterator[tuple[str, int, int]]:  # noqa: ANN401 - pyelftools has no types
     """Name, size and flags of each; a kernel's size is 0."""
     section, places = elf.get_section_by_name(SECTION), elf.get_section_by_name(f".rela{SECTION}")
     if section is None or places is None:
@@ -70,7 +70,7 @@ def _entries(elf: Any) -> Iterator[tuple[str, int, int]]:
             yield held[begins : held.index(b"\0", begins)].decode(errors="surrogateescape"), size, flags
 
 
-def _strong(elf: Any) -> Iterator[str]:
+def _strong(elf: Any) -> Iterator[str]:  # noqa: ANN401 - the same
     """Functions that no other object may define."""
     table = elf.get_section_by_name(".symtab")
     for symbol in table.iter_symbols() if table else ():

@@ -14,7 +14,7 @@ from scons_gpu.source.clang import environ
 from scons_gpu.toolchain.process import private_folder, run
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from scons_gpu.toolchain.tools import Tool
@@ -55,7 +55,24 @@ extern const char device_code[] __attribute__((visibility("hidden")));
 static struct { int magic, version; const void *code; void *unused; } wrapper
     __attribute__((used, section(".nvFatBinSegment"), aligned(8))) = {0x466243b1, 1, device_code, 0};
 static void **handle;
+static int waiting = 1;
 
+static void **opened(void) {
+  if (!handle)
+    handle = __cudaRegisterFatBinary(&wrapper);
+  return handle;
+}
+
+static void leave(void) { __cudaUnregisterFatBinary(handle); }
+
+static void entered(void) {
+  if (--waiting)
+    return;
+  __cudaRegisterFatBinaryEnd(handle);
+  atexit(leave);
+}
+
+LINKED
 static void enter(const Entry *one) {
   int external = one->flags >> 3 & 1, constant = one->flags >> 4 & 1, normalized = one->flags >> 5 & 1;
   (void)normalized;
@@ -66,12 +83,10 @@ static void enter(const Entry *one) {
   OTHERS
 }
 
-static void leave(void) { __cudaUnregisterFatBinary(handle); }
-
 __attribute__((constructor)) static void begin(void) {
   size_t count = __stop_SECTION - __start_SECTION, places = 2;
   const Entry **known;
-  handle = __cudaRegisterFatBinary(&wrapper);
+  opened();
   while (places < 2 * count)
     places *= 2;
   known = calloc(places, sizeof *known);
@@ -88,8 +103,7 @@ __attribute__((constructor)) static void begin(void) {
     enter(one);
   }
   free(known);
-  __cudaRegisterFatBinaryEnd(handle);
-  atexit(leave);
+  entered();
 }
 """
 
@@ -105,23 +119,38 @@ _OTHERS = {
 """Kinds of variables that most programs have none of. A runtime may have no function for them: CUDA 12 has none for the last two."""
 
 
-def source(*, has_code: bool, kinds: Collection[int] = ()) -> str:
-    """C for clang; of a program without device code nothing that would run. `kinds` of variables are those that entries have."""
+_LINKED = r"""extern const char __fatbinwrapID[];
+__attribute__((visibility("hidden"))) void __cudaRegisterLinkedBinaryID(void (*all)(void **), void *code, void *name, void (*use)(void *)) {
+  use((void *)__fatbinwrapID);
+  all(opened());
+  entered();
+}
+"""
+"""What an object of nvcc's calls to have its kernels registered. It names the object, so that a linker takes it out of its archive."""
+
+
+def source(*, has_code: bool, kinds: Collection[int] = (), linked: Sequence[str] = ()) -> str:
+    """C for clang; of a program without device code nothing that would run.
+
+    `kinds` of variables are those that entries have; `linked` are identities of objects that are linked besides (`link/library.py`).
+    """
     others = [f"else if (one->size && (one->flags & 7) == {kind}) {{ {_OTHERS[kind]} }}" for kind in sorted(kinds) if kind in _OTHERS]
-    text = _TEXT.replace("OTHERS", "\n  ".join(others))
+    text = _TEXT.replace("OTHERS", "\n  ".join(others)).replace("LINKED\n", "".join(_LINKED.replace("ID", each) for each in linked))
+    text = text.replace("waiting = 1", f"waiting = {1 + len(linked)}")
     text = text.replace("SECTION", SECTION).replace("FATBIN", _FATBIN)
     return text.lstrip() if has_code else "typedef int nothing;\n"
 
 
 def command(clang: Tool) -> list[str]:
     """The command line, to be run beside the source."""
-    return [clang.path, "-x", "c", "-std=c11", "-O2", "-fPIC", "-w", "--no-default-config", "-fno-lto", "-fno-ident", "-c", _SOURCE, "-o", _OBJECT]
+    plain = ("--no-default-config", "-fno-lto", "-fno-ident", "-w")
+    return [clang.path, "-x", "c", "-std=c11", "-O2", "-fPIC", *plain, "-c", _SOURCE, "-o", _OBJECT]
 
 
-def compile_registration(clang: Tool, fatbin: Path | None, *, kinds: Collection[int] = ()) -> bytes:
-    """The object, with the fatbin in it. `kinds`: see `source`. Raises a ToolError."""
+def compile_registration(clang: Tool, fatbin: Path | None, *, kinds: Collection[int] = (), linked: Sequence[str] = ()) -> bytes:
+    """The object, with the fatbin in it. `kinds` and `linked`: see `source`. Raises a ToolError."""
     with private_folder() as folder:
-        (folder / _SOURCE).write_text(source(has_code=fatbin is not None, kinds=kinds), encoding="utf-8")
+        (folder / _SOURCE).write_text(source(has_code=fatbin is not None, kinds=kinds, linked=linked), encoding="utf-8")
         if fatbin is not None:
             (folder / _FATBIN).symlink_to(fatbin.absolute())
         done = run(command(clang), cwd=folder, environ=environ(), together=True)

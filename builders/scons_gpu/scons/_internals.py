@@ -23,8 +23,8 @@ what was recorded when it was made (size and time, else content).
 whose job says that it makes nothing is up to date when its inputs are.
 
 **What is declared late.** Static libraries may be named in a link before anybody declares them, so what a link takes is known when all
-SConscripts are read. A `Late` node asks its job what it is made from when the taskmaster looks at it first; nodes that the job declares then
-are nodes like others, since nobody asked for them before. The job has the link's own node scanned, which finds the libraries.
+SConscripts are read. A `Late` node asks its job what it is made from when the taskmaster looks at it first; nodes that the job declares
+then are nodes like others, since nobody asked for them before. The job has the link's own node scanned, which finds the libraries.
 
 **Headers.** The compiler says what it read, after the build. `Compiled.built()` puts that list into the node before SCons records it,
 so that the first null build is one. On the way in, SCons' own C scanner finds headers that other builders make, as order-only edges.

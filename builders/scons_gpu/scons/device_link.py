@@ -7,6 +7,7 @@ split are nodes of each object, whoever links it; what depends on all of them is
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,6 @@ from scons_gpu.scons import _internals, settings
 from scons_gpu.scons.host import HostJob
 from scons_gpu.scons.images import read_plan, remove, without_units
 from scons_gpu.scons.later import later
-from scons_gpu.scons.modules import Module
 from scons_gpu.scons.packing import ModuleNode
 from scons_gpu.scons.program import Chain
 from scons_gpu.scons.steps import Outcome, Step, options_text
@@ -28,13 +28,15 @@ from scons_gpu.store.files import write_atomic
 from scons_gpu.toolchain.ourselves import identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from scons_gpu.host import check, entries, registration
-    from scons_gpu.scons import device_link_nvcc
+    from scons_gpu.host.entries import Entries
+    from scons_gpu.plan import Plan
+    from scons_gpu.scons import device_link_nvcc, libraries
     from scons_gpu.scons.device_link_nvcc import NvccLink
     from scons_gpu.scons.host_nvcc import NvccObjectJob
-    from scons_gpu.host.entries import Entries
+    from scons_gpu.scons.libraries import Libraries
     from scons_gpu.scons.modules import Source
     from scons_gpu.scons.session import Session
     from scons_gpu.scons.settings import Settings
@@ -43,9 +45,9 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.tools import Tool
 else:
     check, entries, registration = (later(f"scons_gpu.host.{name}") for name in ("check", "entries", "registration"))
-    device_link_nvcc = later("scons_gpu.scons.device_link_nvcc")
+    device_link_nvcc, libraries = later("scons_gpu.scons.device_link_nvcc"), later("scons_gpu.scons.libraries")
 
-__all__ = ["RelocatableJob", "SourceChain", "declare_link", "half"]
+__all__ = ["RelocatableJob", "SourceChain", "declare_link"]
 
 _late = _internals.builder(_internals.Late)
 
@@ -76,6 +78,16 @@ class SourceChain(Chain):
         """Other sources of a program may ask for anything: which, nobody knows yet."""
         return True
 
+    def end(self) -> ModuleNode:
+        """Declares what is one object's. Raises UsageError where clang is not its front end."""
+        [source] = self.module.sources
+        if not self.front_end.divides:
+            msg = f"{source.name}: device code is linked across sources through clang's IR, and {self.front_end.name} makes PTX"
+            raise UsageError(msg, hint="leave GPU_FRONTEND at clang; GPU_HOST=nvcc has nvcc compile and link all of it")
+        for target in self.settings.archs:
+            self.index(source, target)
+        return ModuleNode(module=self.module, node=None, path=None, plans=())
+
     def index(self, source: Source, target: Target, *, may_fail: bool = False) -> tuple[Any, SplitJob]:
         """As any chain's, once."""
         if target.name not in self.known:
@@ -88,6 +100,13 @@ class LinkChain(Chain):
     """The way of one program's device code from its sources' indexes."""
 
     parts: tuple[SourceChain, ...] = ()
+    files: tuple[Any, ...] = ()
+    """What is linked besides."""
+
+    @functools.cached_property
+    def libraries(self) -> Libraries | None:
+        """Declared once, for all architectures."""
+        return libraries.declare_libraries(self, self.files)
 
     def _of(self, source: Source) -> SourceChain:
         return next(part for part in self.parts if part.module.sources[0] is source)
@@ -99,17 +118,6 @@ class LinkChain(Chain):
     def text(self, source: Source, target: Target) -> Path:
         """What that was split from."""
         return self._of(source).text(source, target)
-
-
-def half(chain: SourceChain) -> ModuleNode:
-    """Declares the device's half of one object, as far as it is one object's. Raises UsageError where clang is not its front end."""
-    [source] = chain.module.sources
-    if not chain.front_end.divides:
-        msg = f"{source.name}: device code is linked across sources through clang's IR, and {chain.front_end.name} makes PTX"
-        raise UsageError(msg, hint="leave GPU_FRONTEND at clang; GPU_HOST=nvcc has nvcc compile and link all of it")
-    for target in chain.settings.archs:
-        chain.index(source, target)
-    return ModuleNode(module=chain.module, node=None, path=None, plans=())
 
 
 @dataclass(kw_only=True)
@@ -140,6 +148,7 @@ class RegisterJob(Step):
     device: ModuleNode | None = field(default=None, init=False)
     tool: Tool | None = field(default=None, init=False)
     nvcc: NvccLink | None = field(default=None, init=False)
+    libraries: Libraries | None = field(default=None, init=False)
 
     def needs(self) -> list[Any]:
         """Declares the device code of the link. Called once, when the build looks at the object first. Raises GpuError."""
@@ -159,7 +168,7 @@ class RegisterJob(Step):
         chain = self._chain(tuple({id(job.chain): job.chain for job in self.objects}.values()))
         self.tool = first.tool
         self.signature = options_text(clang=f"{first.tool.version} {first.tool.identity}", tool=identity())
-        self.device = chain.fatbin()
+        self.device, self.libraries = chain.fatbin(), chain.libraries
         return [self.device.node, *(plan for _, plan, _ in self.device.plans), *nodes]
 
     def _by_nvcc(self, nodes: Sequence[Any], by_nvcc: Sequence[Any]) -> list[Any]:
@@ -195,6 +204,7 @@ class RegisterJob(Step):
             tools=first.tools,
             place=self.workspace.session.place(str(base), name),
             parts=parts,
+            files=tuple(libraries.foreign(self.env, self.inputs(), self.objects[0].headers)),
         )
 
     def line(self, env: Any) -> str:
@@ -206,7 +216,7 @@ class RegisterJob(Step):
         return ["scons", str(self.target)]
 
     def by_hand(self) -> str:
-        """nvcc's own command, where it is what links."""
+        """That of nvcc, where it is what links."""
         return self.nvcc.by_hand() if self.nvcc else super().by_hand()
 
     def makes_nothing(self) -> bool:
@@ -225,16 +235,26 @@ class RegisterJob(Step):
         plans = {target.name: read_plan(path) for target, _, path in self.device.plans}
         found = [(job.source.name, entries.read(job.target.read_bytes(), path=str(job.target))) for job in self.objects]
         _check_twice(found)
-        said = []
-        for source, read in found:
-            try:
-                said.append(check.check(read.registered, plans))
-            except GpuError as error:
-                raise error.at(source=source) from None
+        said = [_checked(source, read, plans) for source, read in found]
         fatbin = None if without_units([path for _, _, path in self.device.plans]) else self.device.path
         kinds = frozenset(kind for _, read in found for kind in read.kinds)
-        write_atomic(self.target, registration.compile_registration(self.tool, fatbin, kinds=kinds))
+        write_atomic(self.target, registration.compile_registration(self.tool, fatbin, kinds=kinds, linked=self._linked(fatbin)))
         return Outcome(output="\n".join(dict.fromkeys(text for text in said if text)))
+
+    def _linked(self, fatbin: Path | None) -> tuple[str, ...]:
+        """Identities of the objects of others that are in the code."""
+        if self.libraries is None or self.device is None or fatbin is None:
+            return ()
+        images = [path.with_name(f"{target.name}.cubin") for target, _, path in self.device.plans if target.real]
+        return libraries.linked(self.libraries, [image for image in images if image.exists()])
+
+
+def _checked(source: str, read: Entries, plans: Mapping[str, Plan]) -> str:
+    """What is to be told of one object. Raises RefusedError, with its source."""
+    try:
+        return check.check(read.registered, plans)
+    except GpuError as error:
+        raise error.at(source=source) from None
 
 
 def _check_agreed(objects: Sequence[RelocatableJob]) -> None:

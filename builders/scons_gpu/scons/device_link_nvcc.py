@@ -46,7 +46,7 @@ class NvccLink:
         return options_text(nvcc=f"{self.tool.version} {self.tool.identity}", tool=identity(), inputs=list(self.inputs), **options)
 
     def by_hand(self) -> str:
-        """nvcc's own command."""
+        """The command of a Makefile."""
         return shlex.join(host.link_command(self.tool, self.inputs, options=self.options, output=str(self.target)))
 
     def work(self) -> Outcome:

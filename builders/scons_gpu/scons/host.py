@@ -8,7 +8,7 @@ import hashlib
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from scons_gpu.errors import UsageError
 from scons_gpu.host.clang import HostOptions
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from scons_gpu.host import check, registered
     from scons_gpu.host import clang as host
     from scons_gpu.scons import device_link, editor, host_nvcc
+    from scons_gpu.scons.device_link import SourceChain
     from scons_gpu.scons.modules import Module
     from scons_gpu.scons.packing import ModuleNode
     from scons_gpu.scons.session import Session, Workspace
@@ -89,7 +90,6 @@ class HostJob(Compiling):
         )
         return dataclasses.replace(compiled, output="\n".join(text for text in (compiled.output, *said[-1:]) if text))
 
-
     def checked(self, data: bytes) -> str:
         """What is to be told of an object, from what it registers."""
         plans = {target.name: read_plan(plan) for target, _, plan in self.device.plans}
@@ -128,7 +128,7 @@ def declare_object(env: Any, session: Session, target: Any, source: Any, *, shar
         headers=chain.tools.headers_identity,
         **vars(options),
     )
-    kind = functools.partial(device_link.RelocatableJob, chain=chain) if options.relocatable else HostJob
+    kind = functools.partial(device_link.RelocatableJob, chain=cast("SourceChain", chain)) if options.relocatable else HostJob
     job = kind(
         **chain.common(None, front.name, path),
         source=front,
@@ -155,7 +155,9 @@ def _attach(target: Any, job: Compiling, device: ModuleNode | None) -> bool:
     return known is None
 
 
-def _module(env: Any, session: Session, source: Any, own: Mapping[str, Any], *, reading: Sequence[str], relocatable: bool) -> Module:
+def _module(  # noqa: PLR0913 - what a module is
+    env: Any, session: Session, source: Any, own: Mapping[str, Any], *, reading: Sequence[str], relocatable: bool
+) -> Module:
     """The source as a module of its own, called like it. Flags of the project's that decide how a source is read are for both halves."""
     module = declare_module(env, session, Path(source.get_path()).name, [source], **own)
     [front] = module.sources
@@ -175,8 +177,8 @@ def _device(env: Any, session: Session, workspace: Workspace, module: Module, *,
     if key not in workspace.halves:
         tools = session.toolchain(module.settings, workspace.facts)
         check_tools(session, tools, module.settings.archs, choice_for(tools, module.settings, workspace.facts))
-        relocatable = module.sources[0].options.relocatable
-        chain = (device_link.SourceChain if relocatable else Chain)(
+        kind = device_link.SourceChain if module.sources[0].options.relocatable else Chain
+        chain = kind(
             session=session,
             workspace=workspace,
             env=env,
@@ -186,6 +188,6 @@ def _device(env: Any, session: Session, workspace: Workspace, module: Module, *,
             place=session.place(str(base), module.name),
         )
         chain.clang(module.sources[0])  # before anything is declared: the host's half needs it, whatever the device's front end is
-        workspace.halves[key] = device_link.half(chain) if relocatable else chain.fatbin(), chain
+        workspace.halves[key] = chain.end(), chain
     found: tuple[ModuleNode, Chain] = workspace.halves[key]
     return found

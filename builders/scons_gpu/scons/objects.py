@@ -93,7 +93,7 @@ def _runtime(source: Any, target: Any, env: Any, for_signature: Any) -> list[str
     """What is linked besides: nothing where no object is a `.cu`'s, or where the user names a runtime. Its content, for a signature."""
     jobs = [node.attributes.gpu for node in _objects(source, target, env)]
     named = [Path(str(name)).name for name in env.Flatten(env.get("LIBS", []))]
-    found = [] if any("cudadevrt" in name for name in named) else _device_runtime(jobs, for_signature=for_signature)
+    found = _device_runtime(jobs, named, for_signature=for_signature)
     if not jobs or any("cudart" in name for name in named):
         return found
     library = runtime.find(jobs[0].headers)
@@ -104,17 +104,22 @@ def _runtime(source: Any, target: Any, env: Any, for_signature: Any) -> list[str
     return [*found, _spelled(library, jobs[0], for_signature=for_signature), *_SYSTEM]
 
 
-def _device_runtime(jobs: Sequence[Any], *, for_signature: Any) -> list[str]:
-    """What nvcc links where it links device code: the host's half of what kernels that launch kernels call."""
+def _device_runtime(jobs: Sequence[Any], named: Sequence[str], *, for_signature: Any) -> list[str]:
+    """The host's half of what kernels call that launch kernels, as nvcc links it unasked; where the user names it, where it lies."""
+    asked = any("cudadevrt" in name for name in named)
     for job in jobs:
-        if job.options.relocatable is True and (library := runtime.find(job.headers, runtime.DEVICE_LIBRARY)):
-            return [_spelled(library, job, for_signature=for_signature)]
+        wanted = bool(job.options.relocatable) if asked else job.options.relocatable is True
+        if wanted and (library := runtime.find(job.headers, runtime.DEVICE_LIBRARY)):
+            spelled = _spelled(library, job, for_signature=for_signature)
+            return [f"-L{library.parent}" if asked and not for_signature else spelled]
     return []
 
 
 def _spelled(library: Path, job: Any, *, for_signature: Any) -> str:
     """A library's path; its content, for a signature."""
-    return fingerprint.plain_file(str(library), version="", facts=facts.Facts(job.workspace.facts)).sha256 if for_signature else str(library)
+    if not for_signature:
+        return str(library)
+    return str(fingerprint.plain_file(str(library), version="", facts=facts.Facts(job.workspace.facts)).sha256)
 
 
 def _objects(source: Any, target: Any, env: Any) -> Iterator[Any]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from scons_gpu.assemble.choose import Choice
     from scons_gpu.assemble.making import Making
     from scons_gpu.scons import choice, dump, editor, unit_files
+    from scons_gpu.scons.libraries import Libraries
     from scons_gpu.scons.modules import Module, Source
     from scons_gpu.scons.session import Session, Workspace
     from scons_gpu.scons.settings import Settings
@@ -90,6 +91,11 @@ class Chain:
     def form(self) -> str:
         """How units are cut for the link mode."""
         return "closed" if self.settings.link == "bundle" else "apart"
+
+    @property
+    def libraries(self) -> Libraries | None:
+        """What is linked besides its sources."""
+        return None
 
     @property
     def exports(self) -> bool:
@@ -283,9 +289,11 @@ class Chain:
             indexes=[split.target for _, split in found],
             lower=options,
             key=self.key(target, options),
+            libraries=self.libraries,
             tuned=functools.partial(choice.tuned, self, target) if tuned else tuple,
         )
-        node = _artefact(self.env, planned, [node for node, _ in (*found, *variants)], job)
+        more = [self.libraries.node] if self.libraries else []
+        node = _artefact(self.env, planned, [*(node for node, _ in (*found, *variants)), *more], job)
         recipe = self.recipe(target, options, [split for _, split in (*found, *variants)], ptx=ptx)
         if tuned:
             node, recipe = choice.declare_choice(self, target, path, undecided=node, plan=planned, recipe=recipe, ptx=ptx)
@@ -337,8 +345,13 @@ class Chain:
         path = path or self.folder / f"{target.name}.{'ptx' if ptx else 'cubin'}"
         kind = PtxJob if ptx else WholeJob if self.settings.link == "whole" else ImageJob
         job = kind(**self.common(target, self.module.name, path), signature=self.link_signature(recipe), recipe=recipe, plan=plan)
-        made = _image(self.env, path, [node], job)
+        job.libraries = self.libraries
+        made = _image(self.env, path, [node, *(self.libraries.files if self.libraries else ())], job)
         return made, path, node, plan
+
+    def end(self) -> ModuleNode:
+        """What the chain ends with, for a program."""
+        return self.fatbin()
 
     def fatbin(self) -> ModuleNode:
         """Images to fatbin."""

@@ -42,7 +42,10 @@ __all__ = [
     "stores",
 ]
 
-STEPS = ("source", "split", "plan", "lower", "assemble", "defer", "verify", "choose", "link", "pack", "manifest", "embed", "dump", "host", "register")
+STEPS = (
+    *("source", "split", "plan", "lower", "assemble", "defer", "verify", "choose", "link", "pack", "manifest", "embed", "dump"),
+    *("host", "library", "register"),
+)
 
 VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_ARCHS": ((), "architectures, as sm_90, 90a, compute_90 or 8.6+PTX; there is no default"),

@@ -13,7 +13,9 @@ __all__ = ["flags", "plain"]
 
 _KERNEL = re.compile(rb"^define weak_odr (dso_local ptx_kernel )", re.MULTILINE)
 _KEPT = rb"@__clang_gpu_used_external"
-_LIST = re.compile(rb"^@llvm\.compiler\.used = appending global \[(\d+) x ptr\] \[([^\n]*?)(?:, )?ptr @__clang_gpu_used_external\](.*\n)", re.MULTILINE)
+_LIST = re.compile(
+    rb"^@llvm\.compiler\.used = appending global \[(\d+) x ptr\] \[([^\n]*?)(?:, )?ptr " + _KEPT + rb"\](.*\n)", re.MULTILINE
+)
 _SHOWN = re.compile(rb"^@([\w.$]+?)(__static__[0-9a-f]+) = ", re.MULTILINE)
 
 
@@ -25,8 +27,8 @@ def flags(identity: str) -> tuple[str, ...]:
 def plain(ir: bytes) -> bytes:
     """IR as clang prints it, with the linkage that kernels have without the flag, and without what only the flag keeps.
 
-    A private variable that the host names is called by its old name where a kernel stands before the host's code (clang 22.1): that would be
-    another variable.
+    A private variable that the host names is called by its old name where a kernel stands before the host's code (clang 22.1): that would
+    be another variable.
     """
     ir = _KERNEL.sub(rb"define \1", ir)
     ir = _LIST.sub(_shorter, ir)
