@@ -24,7 +24,8 @@ SCONSTRUCT = (
     + """
 env["GPU_ARCHS"] = ["sm_90", "compute_80"]
 env["GPU_RDC"] = 1
-env.Append(CPPPATH=["src"], LIBS=["cudart"], GPU_STORE=ARGUMENTS.get("STORE", "#.gpu-store"))
+env["GPU_STORE"] = ARGUMENTS.get("STORE", "#.gpu-store")
+env.Append(CPPPATH=["src"], LIBS=["cudart"])
 env.VariantDir("build", "src", duplicate=0)
 where = {"LIBPATH": ["build", "runtime"], "RPATH": [Dir("runtime").abspath, Dir("build").abspath]}
 app = env.Program("app", ["build/main.cpp", "build/util.cpp", "build/a.cu", "build/b.cu"], LIBS=["part", "extra", "cudart"], **where)
@@ -107,8 +108,6 @@ def test_the_program_and_the_shared_library_have_one_image_each(program: Project
     assert program.bytes("app.gpu/app.fatbin") in program.bytes("app.gpu/app.o")
     assert program.bytes("app.gpu/app.fatbin") in program.bytes("app")
     assert b"llvm_offload_entries" in program.bytes("build/a.o")
-    hidden = subprocess.run(["nm", "-D", program.path("build/libextra.so")], capture_output=True, text=True, check=True).stdout
-    assert "offload" not in hidden
 
 
 def test_nvcc_registers_the_same_names(program: Project, toolchain: Toolchain, tmp_path: Path) -> None:
@@ -245,7 +244,7 @@ def test_what_is_wrong_is_told_in_one_message_each(project: Project) -> None:
             "links without",
         ),
     ]:
-        assert result.output.count(f"error: {words}\n") in {1, 2}, words
+        assert result.output.count(f"error: {words}\n") in {1, 2}, words  # and once more at the end
         assert hint in result.output.split(f"error: {words}\n", 1)[1].split("\n", 1)[0], words
     assert not [name for name in ("twice", "kernels", "nobody", "halves", "mixed", "without", "apart") if project.exists(name)]
 
@@ -260,7 +259,16 @@ def test_the_front_end_is_clang(project: Project) -> None:
 
 LIBRARY = """\
 __device__ int calls;
-__device__ __noinline__ float from_library(float x) { calls++; return x * 3; }
+__device__ const volatile float* values;
+__device__ __noinline__ float from_library(float x) {
+  float held[48];
+  calls++;
+#pragma unroll
+  for (int i = 0; i < 48; i++) held[i] = values[i];
+#pragma unroll
+  for (int i = 0; i < 48; i++) x = x * held[47 - i] + held[i];
+  return x;
+}
 __global__ void theirs(float* p) { *p = from_library(*p); }
 void library() { theirs<<<1, 1>>>(nullptr); }
 """
@@ -314,8 +322,12 @@ def test_libraries_that_come_as_objects_and_kernels_that_launch_kernels(project:
     told = project.fail("ARCHS=sm_90,compute_90").stderr
     assert "parent(float*) uses from_library(float) of libtheirs.a, which is machine code\n  GPU_LINK=image links such a library" in told
 
-    project.edit("a.cu", "__global__ void parent", "__global__ void __launch_bounds__(1024, 4) parent")
-    project.build()  # sixteen registers are enough for what it calls
+    project.edit("a.cu", "__global__ void parent", "__global__ __attribute__((launch_bounds(1024, 2))) void parent")
+    told = project.fail().stderr
+    words = (
+        "kernel parent(float*) of app/a.cu (sm_90): its launch bounds leave 32 registers, and it calls from_library(float), which takes "
+    )
+    assert f"error: {words}" in told
 
 
 def test_nvcc_links_device_code_where_it_compiles_it(project: Project) -> None:
