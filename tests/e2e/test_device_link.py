@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
@@ -315,9 +316,15 @@ def test_libraries_that_come_as_objects_and_kernels_that_launch_kernels(project:
     project.idle()
 
     project.edit("b.cu", "2 * x", "3 * x")
-    project.build()
+    built = project.build("GPU_PLANCOMSTR=", "GPU_LINKCOMSTR=")
     assert project.compiled() == ["child(float*)"]
     assert project.done()["library"] == 0
+    commands = [shlex.split(line) for line in built.lines if line.startswith("scons-gpu")]
+    assert [words[3] for words in commands] == ["plan", "link"]
+    for words in commands:
+        made = project.command(*words[1:-1], "again")
+        assert made.returncode == 0, made.output
+        assert project.bytes("again") == project.bytes(words[-1])
 
     told = project.fail("ARCHS=sm_90,compute_90").stderr
     assert "parent(float*) uses from_library(float) of libtheirs.a, which is machine code\n  GPU_LINK=image links such a library" in told

@@ -161,7 +161,8 @@ class OnePlan(Linking):
 
     def command(self) -> list[str]:
         """By hand."""
-        return self.gpu("link", str(self.plan), *linking(self.recipe))
+        besides = libraries.words(self.libraries) if self.libraries else ()
+        return self.gpu("link", str(self.plan), *besides, *linking(self.recipe))
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """Checks every input, then writes image and resources."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:
     elf, library = later("scons_gpu.link.elf"), later("scons_gpu.link.library")
 
-__all__ = ["Libraries", "LibraryJob", "besides", "declare_libraries", "defined", "foreign", "linked", "read_libraries"]
+__all__ = ["Libraries", "LibraryJob", "besides", "declare_libraries", "defined", "foreign", "linked", "read_libraries", "words"]
 
 _artefact = _internals.builder(_internals.Artefact)
 _OF_THE_HOST = (".c", ".cc", ".cpp", ".cxx", ".c++", ".C", ".m", ".mm", ".s", ".S", ".asm", ".f", ".f90", ".F", ".F90", ".d")
@@ -68,6 +68,11 @@ def read_libraries(libraries: Libraries | None) -> tuple[Library, ...]:
 def defined(libraries: Libraries | None) -> dict[str, str]:
     """Symbol → the library that defines it."""
     return library.defined(read_libraries(libraries))
+
+
+def words(libraries: Libraries) -> list[str]:
+    """These files, as `scons-gpu plan` and `link` take them."""
+    return [f"--library={node.rfile().get_path()}" for node in libraries.files]
 
 
 def besides(libraries: Libraries) -> tuple[tuple[Path, Library], ...]:

@@ -177,7 +177,8 @@ class PlanJob(Step):
     def command(self) -> list[str]:
         """By hand."""
         module = ["--module", self.module, "--link", self.link]
-        return self.gpu("plan", *map(str, self.indexes), "--arch", self.arch, *module, *lowering(self.lower))
+        besides = libraries.words(self.libraries) if self.libraries else ()
+        return self.gpu("plan", *map(str, self.indexes), "--arch", self.arch, *module, *besides, *lowering(self.lower))
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """Pure Python, in SCons' own process. What concerns single units stops the plan, unless the user wants the rest (`-k`)."""
