@@ -338,24 +338,30 @@ def test_libraries_that_come_as_objects_and_kernels_that_launch_kernels(project:
 
 
 def test_nvcc_links_device_code_where_it_compiles_it(project: Project) -> None:
+    """In a shared library too, whose objects have a suffix that nvcc does not know."""
     project.write(
-        "a.cu", "__device__ float twice(float);\n__global__ void k(float* p) { *p = twice(*p); }\nint main() { k<<<1, 1>>>(nullptr); }\n"
+        "a.cu", "__device__ float twice(float);\n__global__ void k(float* p) { *p = twice(*p); }\nvoid a() { k<<<1, 1>>>(nullptr); }\n"
     )
     project.write("b.cu", "__device__ float twice(float x) { return 2 * x; }\n")
+    project.write("main.cpp", "void a();\nint main() { a(); }\n")
     project.write(
         "SConstruct",
         'import scons_gpu\nenv = Environment(tools=["default", "gpu"], toolpath=[scons_gpu.TOOLPATH], GPU_ARCHS=["sm_90"], GPU_HOST="nvcc")\n'
-        'env["GPU_NVCCFLAGS"] = "-rdc=true"\nenv.Program("app", ["a.cu"], LIBS=["part"], LIBPATH=["."])\nenv.StaticLibrary("part", ["b.cu"])\n',
+        'env["GPU_NVCCFLAGS"] = "-rdc=true"\nenv.Program("app", ["main.cpp"], LIBS=["part"], LIBPATH=["."], RPATH=[Dir(".").abspath], GPU_NVCCFLAGS="")\n'
+        'env.SharedLibrary("part", ["main.cpp", "a.cu", "b.cu"])\n',
     )
     built = project.build("-j2")
     assert project.done() == {"host": 2, "register": 1}
-    assert next(line for line in built.lines if "-o app" in line).count("libcudadevrt.a") == 1
+    assert next(line for line in built.lines if "-o libpart.so" in line).count("libcudadevrt.a") == 1
     subprocess.run([project.path("app")], check=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
     project.idle()
+    project.write("main.cpp", "void a();\nint main() { a(); return 0; }\n")
+    project.build()
+    assert project.done() == {}
     project.write("b.cu", "int none;\n")
     told = project.fail().stderr
-    assert "error: module app: nvcc cannot link its device code\n" in told
-    assert "twice" in told
+    assert "error: module libpart.so: nvcc cannot link its device code\n" in told
+    assert "Undefined reference to '_Z5twicef' in 'a.os'" in told
     project.write("b.cu", "__device__ float twice(float x) { return 4 * x; }\n")
     project.build("-k")
     assert project.done() == {"host": 1, "register": 1}

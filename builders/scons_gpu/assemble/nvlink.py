@@ -56,7 +56,8 @@ def link(nvlink: Tool, inputs: Sequence[LinkInput], *, target: Target, options: 
     """
     objects, libraries = [each for each in inputs if not each.library], [each for each in inputs if each.library]
     taken = read(objects, target=target, linker="nvlink")
-    others = {f"library-{position:06d}{each.path.suffix}": each for position, each in enumerate(libraries)}
+    # It goes by the suffix, and knows nothing of `.os`.
+    others = {f"library-{place:06d}.{'a' if each.path.suffix == '.a' else 'o'}": each for place, each in enumerate(libraries)}
     names = [*(part_name(position, each) for position, each in enumerate(taken)), *others]
     with private_folder() as folder:
         for name, part in zip(names, (*objects, *libraries), strict=True):

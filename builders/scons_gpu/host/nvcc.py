@@ -69,18 +69,25 @@ def link_command(nvcc: Tool, objects: Sequence[str], *, options: NvccOptions, ou
 
 
 def link_objects(nvcc: Tool, objects: Sequence[str], *, options: NvccOptions, top: str) -> tuple[bytes, str, Finished]:
-    """The object of a device link, what nvcc said, and how it ended. Raises LinkError with nvcc's own words, ToolSilentError."""
+    """The object of a device link, what nvcc said, and how it ended. Raises LinkError with nvcc's own words, ToolSilentError.
+
+    nvcc goes by the suffix and knows nothing of `.os`, so inputs get names of their own.
+    """
+    names = {f"input-{place:06d}.{'a' if path.endswith('.a') else 'o'}": path for place, path in enumerate(objects)}
     with private_folder() as folder:
-        private = folder / "linked.o"
-        done = run(link_command(nvcc, objects, options=options, output=str(private)), cwd=top, environ=front.environ(nvcc), together=True)
-        data = private.read_bytes() if private.is_file() else b""
+        for name, path in names.items():
+            (folder / name).symlink_to(Path(top).absolute() / path)
+        command = link_command(nvcc, [*names], options=options, output="linked.o")
+        done = run(command, cwd=folder, environ=front.environ(nvcc), together=True)
+        data = (folder / "linked.o").read_bytes() if (folder / "linked.o").is_file() else b""
+    said = re.sub(r"input-\d{6}\.[ao]", lambda found: names.get(found[0], found[0]), done.output)
     if done.status:
         msg = "nvcc cannot link its device code"
-        raise LinkError(msg, output=done.output)
+        raise LinkError(msg, output=said)
     if not data:
         msg = "nvcc said that it succeeded and made nothing"
-        raise ToolSilentError(msg, output=done.output)
-    return data, done.output, done
+        raise ToolSilentError(msg, output=said)
+    return data, said, done
 
 
 def gencode(archs: Sequence[Target]) -> list[str]:

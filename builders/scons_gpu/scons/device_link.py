@@ -178,7 +178,7 @@ class RegisterJob(Step):
             others = [node for node in nodes if node not in by_nvcc]
             msg = f"{by_nvcc[0]} is nvcc's (GPU_HOST=nvcc), and {others[0]} is clang's"
             raise UsageError(msg, hint="device code that is linked to one comes from one of them: set GPU_HOST for the environment of both")
-        inputs = self.inputs()
+        inputs = [node for node in self.inputs() if libraries.holding(node)]
         jobs = [node.attributes.gpu for node in by_nvcc]
         self.nvcc = device_link_nvcc.nvcc_link(jobs, [str(node.rfile().get_path()) for node in inputs], target=self.target)
         self.signature = self.nvcc.signature

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:
     elf, library = later("scons_gpu.link.elf"), later("scons_gpu.link.library")
 
-__all__ = ["Libraries", "LibraryJob", "besides", "declare_libraries", "defined", "foreign", "linked", "read_libraries", "words"]
+__all__ = ["Libraries", "LibraryJob", "besides", "declare_libraries", "defined", "foreign", "holding", "linked", "read_libraries", "words"]
 
 _artefact = _internals.builder(_internals.Artefact)
 _OF_THE_HOST = (".c", ".cc", ".cpp", ".cxx", ".c++", ".C", ".m", ".mm", ".s", ".S", ".asm", ".f", ".f90", ".F", ".F90", ".d")
@@ -89,7 +89,7 @@ def linked(libraries: Libraries, images: Sequence[Path]) -> tuple[str, ...]:
 
 def foreign(env: Any, inputs: Sequence[Any], headers: str) -> list[Any]:
     """Of a link's inputs those that may hold device code which none of our steps made; CUDA's own, where it is named, among them."""
-    found = [node for node in inputs if any(_unknown(node, set()))]
+    found = [node for node in inputs if "unknown" in holding(node)]
     named = {str(name) for name in env.Flatten(env.get("LIBS", []))}
     if "cudadevrt" in named and not any(Path(str(node)).name == runtime.DEVICE_LIBRARY for node in found):
         library = runtime.find(headers, runtime.DEVICE_LIBRARY)
@@ -97,19 +97,25 @@ def foreign(env: Any, inputs: Sequence[Any], headers: str) -> list[Any]:
     return found
 
 
-def _unknown(node: Any, seen: set[int]) -> Iterator[bool]:
-    """Whether an object, or one that an archive is made of, comes from nobody knows where."""
+def holding(node: Any) -> set[str]:
+    """What of device code an object, or what an archive is made of, may hold: `ours`, to be linked across sources, and `unknown`."""
+    return set(_holding(node, set()))
+
+
+def _holding(node: Any, seen: set[int]) -> Iterator[str]:
     if id(node) in seen:
         return
     seen.add(id(node))
-    if getattr(getattr(node.attributes, "gpu", None), "stage", "") in {"host", "register"}:
+    if (job := getattr(node.attributes, "gpu", None)) is not None:
+        if job.stage == "host" and job.options.relocatable:
+            yield "ours"
         return
     sources = node.sources if node.has_builder() else []
     if not sources or any(str(source).endswith((".cu", ".ptx", ".cubin")) for source in sources):
-        yield True
+        yield "unknown"
     elif not all(str(source).endswith(_OF_THE_HOST) for source in sources):
         for source in sources:
-            yield from _unknown(source, seen)
+            yield from _holding(source, seen)
 
 
 def declare_libraries(chain: Chain, files: Sequence[Any]) -> Libraries | None:
