@@ -212,13 +212,15 @@ WRONG = {
 WRONG_SCONSTRUCT = (
     HEAD
     + """
-env.Append(LIBS=["cudart"], GPU_RDC=True, GPU_ARCHS="sm_90")
+env["GPU_ARCHS"], env["GPU_RDC"] = "sm_90", True
+env.Append(LIBS=["cudart"])
 objects = {name: env.Object(name + ".cu") for name in ("one", "two", "same", "lacks", "hostonly")}
 env.Program("twice", ["main.cpp", objects["one"], objects["two"]])
 env.Program("kernels", ["main.cpp", objects["one"], env.Object("same.cu")])
 env.Program("nobody", [objects["lacks"]])
 env.Program("halves", ["main.cpp", objects["hostonly"]])
 env.Program("mixed", ["main.cpp", objects["one"], env.Object("other.o", "two.cu", GPU_MAXRREGCOUNT=32)])
+env.Program("kinds", ["main.cpp", objects["one"], env.Object("nvccs.o", "two.cu", GPU_HOST="nvcc")])
 env.StaticLibrary("lib", [objects["one"]])
 env.Program("without", ["main.cpp"], LIBS=["lib", "cudart"], LIBPATH=[".", "runtime"], GPU_RDC=0)
 env.Program("apart", ["lacks.cu"], OBJPREFIX="apart-", GPU_RDC=0)
@@ -234,12 +236,13 @@ def test_what_is_wrong_is_told_in_one_message_each(project: Project) -> None:
     project.write("SConstruct", WRONG_SCONSTRUCT)
     result = project.fail("-k", "-j2")
     for words, hint in [
+        ("module kinds: nvccs.o is nvcc's (GPU_HOST=nvcc), and one.o is clang's", "set GPU_HOST"),
         ("module twice (sm_90): function f(float) is defined in one.cu and in two.cu", "define it in one source"),
         ("module kernels (sm_90): kernel k(float*) is defined differently in one.cu and in same.cu", "rename one"),
         ("kernel l(float*) of nobody/lacks.cu (sm_90): l(float*) uses g(float), which nobody defines", "define it in"),
         ("kernel l(float*) of lacks.cu (sm_90): l(float*) uses g(float), which nobody defines", "GPU_RDC=1"),
         ("halves/hostonly.cu: kernel h(float*) is in the host's half of the source, and not in the device's", "__CUDA_ARCH__"),
-        ("module mixed: one.o has GPU_MAXRREGCOUNT=, and other.o has 32", "set it for the environment of both"),
+        ("module mixed: one.o has no GPU_MAXRREGCOUNT, and other.o has GPU_MAXRREGCOUNT=32", "set it for the environment of both"),
         (
             "without takes one.o, whose device code is linked with that of others (GPU_RDC=1), and is linked without GPU_RDC",
             "links without",

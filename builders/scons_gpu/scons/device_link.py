@@ -265,8 +265,7 @@ def _check_agreed(objects: Sequence[RelocatableJob]) -> None:
             values = [_value(job.chain.settings, name) for job in (first, other)]
             if values[0] != values[1]:
                 here, there = (os.path.relpath(job.target, job.top) for job in (first, other))
-                shown = [_shown(value) for value in values]
-                msg = f"{here} has {variable}={shown[0]}, and {there} has {shown[1]}"
+                msg = f"{here} has {_shown(variable, values[0])}, and {there} has {_shown(variable, values[1])}"
                 raise UsageError(msg, hint="device code that is linked to one has one value of it: set it for the environment of both")
 
 
@@ -274,10 +273,12 @@ def _value(found: Settings, name: str) -> Any:
     return getattr(found.assemble, name) if name in settings.ASSEMBLING else getattr(found, name)
 
 
-def _shown(value: Any) -> str:
+def _shown(variable: str, value: Any) -> str:
+    if value in (None, "", ()):
+        return f"no {variable}"
     if isinstance(value, tuple):
-        return ",".join(getattr(each, "name", str(each)) for each in value)
-    return str(int(value) if isinstance(value, bool) else "" if value is None else value)
+        return f"{variable}={','.join(getattr(each, 'name', str(each)) for each in value)}"
+    return f"{variable}={int(value) if isinstance(value, bool) else value}"
 
 
 def _check_twice(found: Sequence[tuple[str, Entries]]) -> None:

@@ -63,7 +63,7 @@ def nvcc_link(objects: Sequence[NvccObjectJob], inputs: Sequence[str], *, target
         if other.options.archs != first.options.archs:
             here, there = (os.path.relpath(job.target, job.top) for job in (first, other))
             shown = [",".join(arch.name for arch in job.options.archs) for job in (first, other)]
-            msg = f"{here} has GPU_ARCHS={shown[0]}, and {there} has {shown[1]}"
+            msg = f"{here} has GPU_ARCHS={shown[0]}, and {there} has GPU_ARCHS={shown[1]}"
             raise UsageError(msg, hint="device code that is linked to one has one value of it: set it for the environment of both")
     options = dataclasses.replace(first.options, shared=True, cpppath=(), defines=())
     return NvccLink(tool=first.tool, options=options, inputs=tuple(inputs), top=first.top, target=target)
