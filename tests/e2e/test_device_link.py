@@ -26,7 +26,7 @@ SCONSTRUCT = (
 env["GPU_ARCHS"] = ["sm_90", "compute_80"]
 env["GPU_RDC"] = 1
 env["GPU_STORE"] = ARGUMENTS.get("STORE", "#.gpu-store")
-env.Append(CPPPATH=["src"], LIBS=["cudart"])
+env.Append(CPPPATH=["src"], LIBS=["cudart"], CPPFLAGS=["-I" + Dir("src").abspath])
 env.VariantDir("build", "src", duplicate=0)
 where = {"LIBPATH": ["build", "runtime"], "RPATH": [Dir("runtime").abspath, Dir("build").abspath]}
 app = env.Program("app", ["build/main.cpp", "build/util.cpp", "build/a.cu", "build/b.cu"], LIBS=["part", "extra", "cudart"], **where)

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scons_gpu.errors import DamagedError, ToolMissingError
+from scons_gpu.assemble import inputs
+from scons_gpu.assemble.provider import LinkInput
+from scons_gpu.errors import DamagedError, LinkError, ToolMissingError
 from scons_gpu.link import library
 from scons_gpu.link.library import Library, Member
+from scons_gpu.toolchain.arch import parse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,3 +61,9 @@ def test_what_has_no_device_code_needs_no_tool(tmp_path: Path) -> None:
     archive.write_bytes(b"!<arch>\n" + entry("plain.o", b"1234").replace(b"4         `", b"four      `"))
     with pytest.raises(DamagedError, match=r"lib\.a is no archive that can be read"):
         library.read(archive, name="lib.a", cuobjdump=None)
+
+
+def test_who_links_no_libraries_says_so(tmp_path: Path) -> None:
+    given = [LinkInput(path=tmp_path / "lib.a", label="lib.a", library=True)]
+    with pytest.raises(LinkError, match=r"lib\.a: nvjitlink takes no device code out of libraries\n  GPU_PROVIDER=ptxas"):
+        inputs.read(given, target=parse("sm_90")[0], linker="nvjitlink")

@@ -162,8 +162,10 @@ def _module(  # noqa: PLR0913 - what a module is
     module = declare_module(env, session, Path(source.get_path()).name, [source], **own)
     [front] = module.sources
     options = dataclasses.replace(front.options, flags=(*reading, *front.options.flags))
-    # By what it is compiled to: one file may be in a program twice. Of architectures nothing, since adding one concerns no other.
-    apart = hashlib.sha256(f"{front.name}\0{options}".encode()).hexdigest()[:16] if relocatable else ""
+    # By what it is compiled to: one file may be in a program twice. Of architectures nothing, since adding one concerns no other; nor of
+    # where the tree lies.
+    told = f"{front.name}\0{options}".replace(f"{env.fs.Top.get_abspath()}/", "")
+    apart = hashlib.sha256(told.encode(errors="surrogateescape")).hexdigest()[:16] if relocatable else ""
     options = dataclasses.replace(options, flags=(*arch_list(module.settings.archs), *options.flags), relocatable=apart)
     front = dataclasses.replace(front, options=options)
     # A program has its kernels in fatbins.
