@@ -679,3 +679,24 @@ def test_s5_private_names_of_two_sources_never_meet() -> None:
     through = "declare i32 @h(i32)\ndefine i32 @f(i32 %x) {\n  %h = call i32 @h(i32 %x)\n  %r = call i32 @g(i32 %h)\n  ret i32 %r\n}\n"
     found = domain(a=USES_F, b=private + through, c="declare i32 @g(i32)\n" + function("h", "call i32 @g(i32 %x)"), d=function("g", "5000"))
     assert found.stores("k") == [5010]
+
+
+def test_a_library_defines_what_sources_lack_for_images_of_machine_code() -> None:
+    def planned(arch: str, link: str, libraries: dict[str, str]) -> Part:
+        made = plan(domain(a=USES_F, b=kernel("other")).indexes, module="m", arch=arch, link=link, key=key, libraries=libraries)
+        return next(part for part in made.units if part.kernels[0].symbol == "k")
+
+    found = planned("sm_90", "image", {"f": "lib.a"})
+    assert (found.refused, found.joins) == ("", ())
+    assert found == planned("sm_90", "image", {"f": "another.a", "g": "lib.a"}), "where it lies, the link alone is told"
+    assert isinstance(refusal(planned("sm_90", "image", {"g": "lib.a"})), MissingSymbolError)
+    for arch, link in (("compute_90", "image"), ("sm_90", "whole")):
+        refused = refusal(planned(arch, link, {"f": "lib.a"}))
+        assert isinstance(refused, RefusedError)
+        assert "k uses f of lib.a, which is machine code" in str(refused)
+
+
+def test_a_source_s_own_goes_before_a_library_s() -> None:
+    made = domain(a=USES_F, b=function("f", "1"))
+    found = plan(made.indexes, module="m", arch="sm_90", link="image", key=key, libraries={"f": "lib.a"})
+    assert [joined.source for joined in found.units[0].joins] == ["b.ll"]

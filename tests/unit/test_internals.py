@@ -435,6 +435,57 @@ def test_a_step_is_told_why_it_runs(tree: Tree) -> None:
     assert told("sources=two") == [{"inputs": [[path("one"), "removed", "source"]]}]
 
 
+LATE = """
+late = _internals.builder(_internals.Late)
+asked = []
+
+def needs():
+    program.scan()
+    asked.append([str(node) for node in program.implicit])
+    for name in (part for node in program.implicit for part in node.get_text_contents().split()):
+        if name not in made:
+            made[name] = artefact(env, name, [env.File(name + ".source")], Job(name, make=lambda name=name: name))
+    return list(made.values())
+
+made = {}
+program = env.Command("program", "main", Copy("$TARGET", "$SOURCE"), target_scanner=Scanner(lambda node, env, path: [env.File(ARGUMENTS.get("library", "first"))]))[0]
+job = Job("object", make=lambda: " ".join(made))
+job.needs = needs
+program.add_dependency([late(env, "object", [], job)])
+artefact(env, "first", [env.File("first.source")], Job("first", make=lambda: Path("first.source").read_text()))
+artefact(env, "second", [env.File("second.source")], Job("second", make=lambda: "b c"))
+"""
+
+
+@pytest.mark.parametrize("flags", [(), ("--implicit-cache",), ("-j4",)])
+def test_a_late_node_is_asked_when_its_program_is_known_and_its_parts_are_built_like_others(tree: Tree, flags: tuple[str, ...]) -> None:
+    tree.write("SConstruct", JOBS + LATE.replace("node.get_text_contents()", '{"first": "a b", "second": "b c"}[str(node)]'))
+    for name in ("main", "a.source", "b.source", "c.source", "first.source", "second.source"):
+        tree.write(name, "1")
+    assert sorted(tree.made("program", *flags)) == ["a", "b", "first", "object"]
+    assert tree.made("program", *flags) == []
+    tree.write("b.source", "2")
+    assert tree.made("program", *flags) == ["b"]
+    assert tree.made("object", "library=second", *flags) == ["c", "object"], "without its program being asked for"
+    assert tree.read("object") == "b c"
+    assert tree.run("-q", "object", "library=second").returncode == 0
+    tree.run("-c", "program", "library=second")
+    assert not (tree.root / "object").exists()
+    assert not (tree.root / "c").exists()
+    assert (tree.root / "a").exists()
+
+
+def test_what_a_late_node_cannot_say_fails_it_alone(tree: Tree) -> None:
+    tree.write("SConstruct", JOBS + LATE + "job.needs = lambda: 1 / 0\n")
+    for name in ("main", "first.source", "second.source"):
+        tree.write(name, "1")
+    done = tree.run("-k", "-j2", "program", "second")
+    assert done.returncode == 2
+    assert "[object] division by zero" in done.stdout + done.stderr
+    assert (tree.root / "second").exists()
+    assert not (tree.root / "program").exists()
+
+
 def test_explain_shows_what_changed_in_an_action(tree: Tree) -> None:
     planned(tree, "a", 'job.signature = "level = " + ARGUMENTS.get("level", "3")\n').made()
     done = tree.run("--debug=explain", "level=2")

@@ -175,3 +175,22 @@ def test_tuning_files_of_the_command_line_are_seen_from_the_top_and_others_from_
 
 def test_stores_are_a_list_whose_first_is_written(env: Any, tmp_path: Path) -> None:
     assert read(env, GPU_STORE=[f"{tmp_path}/own", tmp_path / "shared"]).store == (tmp_path / "own", tmp_path / "shared")
+
+
+@pytest.mark.parametrize(
+    ("set_here", "expected"),
+    [
+        ({}, False),
+        ({"GPU_RDC": 1}, True),
+        ({"GPU_NVCCFLAGS": "-rdc=true"}, True),
+        ({"GPU_NVCCFLAGS": "-dc"}, True),
+        ({"GPU_NVCCFLAGS": "-rdc=false"}, False),
+    ],
+)
+def test_device_code_across_sources_is_asked_for_in_either_spelling(env: Any, set_here: dict[str, Any], expected: object) -> None:
+    env.Replace(**set_here)
+    assert settings.relocatable(env, {}, {}) is expected
+    assert settings.relocatable(env, {"GPU_RDC": "0"}, {}) is False
+    assert settings.relocatable(env, {"GPU_RDC": "0"}, {"GPU_RDC": True}) is True
+    with pytest.raises(UsageError, match="GPU_RDC=perhaps is neither yes nor no"):
+        settings.relocatable(env, {}, {"GPU_RDC": "perhaps"})

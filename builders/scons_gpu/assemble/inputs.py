@@ -57,6 +57,9 @@ def read(inputs: Sequence[LinkInput], *, target: Target, linker: str, ptx: bool 
     taken: list[Input] = []
     met: dict[tuple[int, int], LinkInput] = {}
     for part in inputs:
+        if part.library:
+            msg = f"{part.label}: {linker} takes no device code out of libraries"
+            raise LinkError(msg, arch=target.name, hint="GPU_PROVIDER=ptxas links with nvlink, which does")
         try:
             with part.path.open("rb") as file:
                 stat, data = os.fstat(file.fileno()), file.read()

@@ -54,10 +54,13 @@ def link(nvlink: Tool, inputs: Sequence[LinkInput], *, target: Target, options: 
 
     Everything goes through an options file, so that thousands of inputs meet no limit of the command line.
     """
-    taken = read(inputs, target=target, linker="nvlink")
-    names = [part_name(position, each) for position, each in enumerate(taken)]
+    objects, libraries = [each for each in inputs if not each.library], [each for each in inputs if each.library]
+    taken = read(objects, target=target, linker="nvlink")
+    # It goes by the suffix, and knows nothing of `.os`.
+    others = {f"library-{place:06d}.{'a' if each.path.suffix == '.a' else 'o'}": each for place, each in enumerate(libraries)}
+    names = [*(part_name(position, each) for position, each in enumerate(taken)), *others]
     with private_folder() as folder:
-        for name, part in zip(names, inputs, strict=True):
+        for name, part in zip(names, (*objects, *libraries), strict=True):
             (folder / name).symlink_to(part.path.absolute())
         given = [f"-arch={target.name}", *(["-g"] if options.debug else []), "-o", _IMAGE, *names]
         (folder / _OPTIONS).write_text("\n".join(given) + "\n", encoding="utf-8")
@@ -65,6 +68,8 @@ def link(nvlink: Tool, inputs: Sequence[LinkInput], *, target: Target, options: 
         image = folder / _IMAGE
         data = image.read_bytes() if image.exists() else b""
     output = label_parts(ended.stdout, taken)
+    for name, part in others.items():
+        output = output.replace(name, part.label)
     if ended.status:
         raise failures.classify(ended.status, output, tool="nvlink", arch=target.name, peak_kib=ended.peak_kib)
     if not data:

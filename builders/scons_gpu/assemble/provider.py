@@ -91,6 +91,8 @@ class LinkInput:
     """Readable name of its kernel, where it is that of one: an error of this input alone then says it in the kernel's place."""
     source: str = ""
     """Where it comes from, for the same."""
+    library: bool = False
+    """Whether it is a host's object or archive, of which the linker takes the device code. nvlink."""
 
 
 @dataclass(frozen=True)

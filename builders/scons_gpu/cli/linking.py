@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from scons_gpu.assemble.choose import Choice, Need
     from scons_gpu.assemble.key import Kind
     from scons_gpu.assemble.provider import AssembleOptions
+    from scons_gpu.link.library import Library
     from scons_gpu.plan import Part, Plan
     from scons_gpu.store.record import Entry
     from scons_gpu.toolchain.tools import Toolchain
@@ -43,6 +44,8 @@ class Linker:
     defer: bool = False
     """Whether the units are deferred PTX though the provider could make objects of them."""
     share_twins: bool = False
+    besides: Sequence[tuple[Path, Library]] = ()
+    """Files with device code that are linked too, of an image."""
     output: str = field(default="", init=False)
     """What the linker said."""
 
@@ -61,7 +64,7 @@ class Linker:
             return self._whole(store, plan)
         choice = self._choice(plan, ["relocatable", "link"])
         objects = {part.digest: self._object(store, plan, part, choice, "rel") for part in plan.parts}
-        linked = image.link_image(plan, objects, provider=choice.provider, options=self.options)
+        linked = image.link_image(plan, objects, provider=choice.provider, options=self.options, besides=self.besides)
         self.output = linked.output if linked else ""
         return linked.data if linked else b""
 

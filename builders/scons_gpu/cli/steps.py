@@ -13,11 +13,13 @@ from scons_gpu.cli import tools as given
 from scons_gpu.errors import GpuError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from scons_gpu.assemble.choose import Need
     from scons_gpu.cli.program import Place
+    from scons_gpu.link.library import Library
     from scons_gpu.toolchain.arch import Target
+    from scons_gpu.toolchain.tools import Toolchain
 
 __all__ = ["COMMANDS"]
 
@@ -37,6 +39,7 @@ _existing = click.Path(exists=True, dir_okay=False)
 @click.option("--ftz", is_flag=True, help="Flush single precision denormals.")
 @click.option("--lineinfo", is_flag=True, help="Keep line tables.")
 @click.option("--debug", is_flag=True, help="Keep debug information.")
+@click.option("--relocatable", default="", help="Tells the source from others whose device code is linked with its own.", metavar="WORD")
 @click.pass_obj
 def source(
     place: Place,
@@ -107,6 +110,7 @@ def split(  # noqa: PLR0913 - an option each
 @given.output
 @click.option("--module", default="", help="The module's name; that of the plan's folder by default.")
 @click.option("--link", type=click.Choice(["image", "bundle", "whole"]), default="image", show_default=True, help="Link mode.")
+@click.option("--library", "libraries", multiple=True, type=_existing, help="A file with device code that is linked too.", metavar="FILE")
 @given.lowering
 @click.pass_obj
 def plan(  # noqa: PLR0913 - an option each
@@ -118,10 +122,12 @@ def plan(  # noqa: PLR0913 - an option each
     output: str,
     module: str,
     link: str,
+    libraries: tuple[str, ...],
     **options: Any,  # noqa: ANN401 - how units will be lowered
 ) -> None:
     """The indexes of a module's sources become its plan."""
     import scons_gpu.plan as plans
+    from scons_gpu.link.library import defined
     from scons_gpu.lower.choose import library
     from scons_gpu.lower.options import key as lower_key
     from scons_gpu.split.index import from_text
@@ -141,7 +147,8 @@ def plan(  # noqa: PLR0913 - an option each
             msg = f"{path}: was made for {index.arch}, and the plan is for {wanted.name}"
             raise UsageError(msg, hint="split the IR of that architecture")
     name = module or Path(output).absolute().parent.name
-    made = plans.plan(read, module=name, arch=wanted.name, link=link, key=key)
+    besides = defined([each for _, each in _libraries(libraries, found)])
+    made = plans.plan(read, module=name, arch=wanted.name, link=link, key=key, libraries=besides)
     for part in made.parts:
         if error := plans.refusal(part):
             raise error.at(module=name, source=part.source, arch=wanted.name)
@@ -256,6 +263,7 @@ def assemble(  # noqa: PLR0913 - an option each
 @click.option("--whole", is_flag=True, help="Assembled in one piece; what a plan of GPU_LINK=whole says by itself.")
 @click.option("--defer", is_flag=True, help="The units are deferred PTX, as with GPU_DEFER=always.")
 @click.option("--share-twins", is_flag=True, help="The bundle's kernels of one body share an object.")
+@click.option("--library", "libraries", multiple=True, type=_existing, help="A file with device code to link too.", metavar="FILE")
 @given.assembling
 @click.pass_obj
 def link(  # noqa: PLR0913 - an option each
@@ -268,6 +276,7 @@ def link(  # noqa: PLR0913 - an option each
     whole: bool,
     defer: bool,
     share_twins: bool,
+    libraries: tuple[str, ...],
     provider: str,
     **options: Any,  # noqa: ANN401 - how the objects were assembled
 ) -> None:
@@ -281,10 +290,27 @@ def link(  # noqa: PLR0913 - an option each
 
     read = [from_text(given.read(path), path=path) for path in plans]
     found, wanted = given.toolchain(place.store), given.assemble_options(**options)
-    linker = Linker(store=place.store, tools=found, provider=provider, options=wanted, as_ptx=as_ptx, defer=defer, share_twins=share_twins)
+    linker = Linker(
+        store=place.store,
+        tools=found,
+        provider=provider,
+        options=wanted,
+        as_ptx=as_ptx,
+        defer=defer,
+        share_twins=share_twins,
+        besides=_libraries(libraries, found),
+    )
     data = linker.bundle(read, Path(output)) if read[0].link == "bundle" else linker.image(_only(read), whole=whole)
     write_atomic(Path(output).absolute(), data)
     given.say(linker.output)
+
+
+def _libraries(files: Sequence[str], found: Toolchain) -> list[tuple[Path, Library]]:
+    """Files that are linked besides a module's units, with what they hold."""
+    from scons_gpu.link.library import read
+
+    held = [(Path(path), read(Path(path), name=Path(path).name, cuobjdump=found.cuobjdump)) for path in files]
+    return [(path, library) for path, library in held if library.members]
 
 
 @click.command()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from scons_gpu.errors import SourceError, ToolMissingError, ToolSilentError
 from scons_gpu.host.flags import position_independent
+from scons_gpu.source import relocatable
 from scons_gpu.source.clang import SDK, Compiled, environ, from_top, prefix_maps, settled
 from scons_gpu.source.depfile import read_depfile
 from scons_gpu.source.diagnostics import classify, warnings_of
@@ -45,6 +46,7 @@ class HostOptions:
     flags: tuple[str, ...] = ()  # CXXFLAGS, CCFLAGS and CPPFLAGS
     host_flags: tuple[str, ...] = ()  # GPU_HOSTFLAGS, after all others, so that they win
     shared: bool = False  # for a shared library
+    relocatable: str = ""  # as the device's half is told (`ClangOptions`)
 
 
 def command(  # noqa: PLR0913 - one keyword for each thing that decides
@@ -55,8 +57,8 @@ def command(  # noqa: PLR0913 - one keyword for each thing that decides
     return [
         *_begin(clang, headers),
         *("-fno-crash-diagnostics", "-fno-color-diagnostics"),
-        # An identity of the file's path would be part of the object.
-        *("-fuse-cuid=none", "-fdebug-compilation-dir=.", *prefix_maps(clang, source, headers=headers, top=top)),
+        *_registering(options),
+        *("-fdebug-compilation-dir=.", *prefix_maps(clang, source, headers=headers, top=top)),
         *(("-Xclang", "-fcuda-include-gpubinary", "-Xclang", fatbin) if fatbin else ()),
         *_own(options, top),
         *(("-fPIC",) if options.shared and not position_independent(words) else ()),
@@ -70,7 +72,8 @@ def editor_command(  # noqa: PLR0913 - one keyword for each thing that decides
 ) -> list[str]:
     """A command for editors, which read a file once: as the host does, where kernels and what they call are read too."""
     cpu = f"sm_{target.number}" if target.suffix == "f" else target.cpu
-    return [*_begin(clang, headers), f"--offload-arch={cpu}", *_own(options, top), "-c", "-o", output, from_top(source, top)]
+    apart = relocatable.flags(options.relocatable) if options.relocatable else ()
+    return [*_begin(clang, headers), f"--offload-arch={cpu}", *apart, *_own(options, top), "-c", "-o", output, from_top(source, top)]
 
 
 def _begin(clang: Tool, headers: str) -> list[str]:
@@ -78,6 +81,13 @@ def _begin(clang: Tool, headers: str) -> list[str]:
         *(clang.path, "-x", "cuda", "--cuda-host-only", f"--cuda-path={headers}"),
         *("-nocudalib", "-Xclang", f"-target-sdk-version={SDK}", *_QUIET, "-stdlib=libstdc++", "--no-default-config"),
     ]
+
+
+def _registering(options: HostOptions) -> list[str]:
+    """An object registers its own kernels, or, with the new driver's layout, leaves entries to whoever links the device's code."""
+    if options.relocatable:
+        return ["--offload-new-driver", *relocatable.flags(options.relocatable)]
+    return ["-fuse-cuid=none"]  # an identity of the file's path would be part of the object
 
 
 def _own(options: HostOptions, top: str) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scons_gpu.errors import SourceError, ToolSilentError
+from scons_gpu.errors import LinkError, SourceError, ToolSilentError
 from scons_gpu.host.flags import position_independent
 from scons_gpu.source import nvcc as front
 from scons_gpu.source.clang import Compiled, from_top, settled
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scons_gpu.toolchain.arch import Target
+    from scons_gpu.toolchain.process import Finished
     from scons_gpu.toolchain.tools import Tool
 
-__all__ = ["NvccOptions", "command", "compile_object", "gencode", "link_command"]
+__all__ = ["NvccOptions", "command", "compile_object", "gencode", "link_command", "link_objects"]
 
 _STANDARD = re.compile(r"-std=(?:gnu|c)\+\+(\d+)")
 
@@ -65,6 +66,28 @@ def command(nvcc: Tool, source: str, *, options: NvccOptions, output: str, depfi
 def link_command(nvcc: Tool, objects: Sequence[str], *, options: NvccOptions, output: str) -> list[str]:
     """The command line that links the device code of `objects`, static libraries among them, to one more object of the program."""
     return [nvcc.path, "-dlink", *gencode(options.archs), *options.code, *_host(options), "-o", output, *objects]
+
+
+def link_objects(nvcc: Tool, objects: Sequence[str], *, options: NvccOptions, top: str) -> tuple[bytes, str, Finished]:
+    """The object of a device link, what nvcc said, and how it ended. Raises LinkError with nvcc's own words, ToolSilentError.
+
+    nvcc goes by the suffix and knows nothing of `.os`, so inputs get names of their own.
+    """
+    names = {f"input-{place:06d}.{'a' if path.endswith('.a') else 'o'}": path for place, path in enumerate(objects)}
+    with private_folder() as folder:
+        for name, path in names.items():
+            (folder / name).symlink_to(Path(top).absolute() / path)
+        command = link_command(nvcc, [*names], options=options, output="linked.o")
+        done = run(command, cwd=folder, environ=front.environ(nvcc), together=True)
+        data = (folder / "linked.o").read_bytes() if (folder / "linked.o").is_file() else b""
+    said = re.sub(r"input-\d{6}\.[ao]", lambda found: names.get(found[0], found[0]), done.output)
+    if done.status:
+        msg = "nvcc cannot link its device code"
+        raise LinkError(msg, output=said)
+    if not data:
+        msg = "nvcc said that it succeeded and made nothing"
+        raise ToolSilentError(msg, output=said)
+    return data, said, done
 
 
 def gencode(archs: Sequence[Target]) -> list[str]:

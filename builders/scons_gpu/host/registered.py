@@ -17,7 +17,7 @@ from scons_gpu.errors import DamagedError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Registered", "read"]
+__all__ = ["Registered", "kernel_of", "read"]
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr
 _SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr
@@ -109,7 +109,7 @@ def _symbols(data: bytes, table: _Section, sections: Sequence[_Section]) -> _Tab
     return _Table(
         symbols=symbols,
         registers={number: name for number, (symbol, name) in enumerate(named) if not symbol.section and name in (_KERNEL, *_VARIABLES)},
-        stubs=[kernel for symbol, name in named if symbol.section and _STUB in name and (kernel := _kernel_of(name))],
+        stubs=[kernel for symbol, name in named if symbol.section and _STUB in name and (kernel := kernel_of(name))],
     )
 
 
@@ -126,7 +126,7 @@ def _calls(data: bytes, code: _Section, sections: Sequence[_Section], table: _Ta
             last = held.offset + symbol.value + addend + _BEFORE.get((machine, kind), 0)
 
 
-def _kernel_of(stub: str) -> str:
+def kernel_of(stub: str) -> str:
     """`_Z3addILi3EEvPf` of `_Z18__device_stub__addILi3EEvPf`: kernels stand in namespaces alone, whose names are stepped over."""
     if stub.startswith(_STUB):
         return stub.removeprefix(_STUB)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scons_gpu.assemble.provider import AssembleOptions, Linked, Provider
+    from scons_gpu.link.library import Library
     from scons_gpu.plan.model import Part, Plan
     from scons_gpu.store.record import Entry, Resources
 
@@ -59,19 +60,28 @@ def spelled(symbol: str) -> str:
     return _NO_PTX_NAME.sub("_$_", symbol)
 
 
-def link_image(plan: Plan, objects: Mapping[str, Entry | None], *, provider: Provider, options: AssembleOptions) -> Image | None:
+def link_image(
+    plan: Plan,
+    objects: Mapping[str, Entry | None],
+    *,
+    provider: Provider,
+    options: AssembleOptions,
+    besides: Sequence[tuple[Path, Library]] = (),
+) -> Image | None:
     """The image of `plan`, from the relocatable object of each part's digest; None for a module without kernels.
 
     An object is as `Store.load` gives it, its bytes those that its record tells of; None for one that is missing or damaged. Table
-    objects are taken only where an object that is taken has an undefined symbol for them. Raises DamagedError, LinkError,
+    objects are taken only where an object that is taken has an undefined symbol for them. `besides`: files with device code that the
+    linker reads itself, of archives what is asked for. Raises DamagedError, LinkError,
     MissingSymbolError or a ToolError that name kernel, module and source.
     """
     if not plan.units:
         return None
     try:
         taken = _taken(plan, lambda part: _object(plan, part, objects))
-        linked = _linked(plan, taken, provider=provider, options=options)
-        check_image(plan, linked.data)
+        linked = _linked(plan, taken, provider=provider, options=options, besides=[(path, library.name) for path, library in besides])
+        theirs = {kernel for _, library in besides for member in library.members for kernel in member.kernels}
+        check_image(plan, linked.data, others=theirs)
     except GpuError as error:
         raise error.at(module=plan.module, arch=plan.arch) from None
     return Image(
@@ -85,10 +95,10 @@ def link_image(plan: Plan, objects: Mapping[str, Entry | None], *, provider: Pro
     )
 
 
-def check_image(plan: Plan, data: bytes, *, by: str = "linker") -> None:
+def check_image(plan: Plan, data: bytes, *, by: str = "linker", others: Collection[str] = ()) -> None:
     """Raises LinkError, with what lacks and its source, unless the image holds every kernel and state variable of its plan, each once.
 
-    `by` is what made it.
+    `by` is what made it; `others` are kernels that it may hold besides.
     """
     read = elf.read(data, path=f"image of {plan.module}", resources=False)
     kernels = Counter(symbol.name for symbol in read.symbols if symbol.kind == "kernel" and symbol.defined)
@@ -97,7 +107,8 @@ def check_image(plan: Plan, data: bytes, *, by: str = "linker") -> None:
         _once(kernels, kernel.symbol, f"kernel {kernel.readable}", kernel.source, by=by)
     for state in plan.state:
         _once(variables, state.symbol, f"variable {state.symbol}", state.source, by=by)
-    if extra := sorted(set(kernels) - {spelled(kernel.symbol) for kernel in plan.kernels} - {kernel.symbol for kernel in plan.kernels}):
+    known = {name for kernel in plan.kernels for name in (kernel.symbol, spelled(kernel.symbol))}
+    if extra := sorted(set(kernels) - known - set(others)):
         msg = f"the {_MADE[by]} image holds kernel {extra[0]}, which is none of the module's"
         raise LinkError(msg)
 
@@ -189,8 +200,10 @@ def _taken(plan: Plan, load: Callable[[Part], _Object]) -> list[_Object]:
     return [taken[part.digest] for part in plan.parts if part.digest in taken]
 
 
-def _linked(plan: Plan, taken: Sequence[_Object], *, provider: Provider, options: AssembleOptions) -> Linked:
-    inputs = [_input(plan, each) for each in taken]
+def _linked(
+    plan: Plan, taken: Sequence[_Object], *, provider: Provider, options: AssembleOptions, besides: Sequence[tuple[Path, str]]
+) -> Linked:
+    inputs = [*(_input(plan, each) for each in taken), *(LinkInput(path=path, label=name, library=True) for path, name in besides)]
     try:
         return provider.link(inputs, target=Target(plan.arch, real=True), options=options)
     except GpuError as error:

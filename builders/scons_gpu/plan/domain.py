@@ -33,7 +33,7 @@ HOST_FUNCTIONS = {
 _TWO_MODULES = "or put the sources into two modules"
 _NOBODY = (
     "define it in this source or in another of its module, or remove what uses it; "
-    "each .cu of a program is a module, and GPU_RDC, which is to join them, is not there yet"
+    "each .cu of a program is a module, unless GPU_RDC=1 makes one of all that a program is linked of"
 )
 _ONE_HEADER = "let both include the header that declares it"
 _SPACES = {None: "", 0: "memory", 1: "__device__ memory", 4: "__constant__ memory"}
@@ -92,6 +92,10 @@ class Domain:
     link: str
     renames: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     """Place of a source → what its private state is called in the image."""
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    """Symbol → the library that defines it, as machine code."""
+    real: bool = True
+    """Whether the image is machine code, so that such code can be linked to it."""
     _exports: dict[str, _Owner] = field(default_factory=dict, init=False)
     _own: dict[tuple[int, str], _Owner] = field(default_factory=dict, init=False)
     """Place of a part's source, and symbol → that source's own definition, which is as good as any other."""
@@ -159,7 +163,7 @@ class Domain:
         """The same module with one source compiled otherwise, as a candidate is."""
         indexes = [*self.indexes]
         indexes[place] = index
-        domain = Domain(indexes, link=self.link, renames=self.renames)
+        domain = Domain(indexes, link=self.link, renames=self.renames, libraries=self.libraries, real=self.real)
         domain.decide()
         return domain
 
@@ -234,6 +238,11 @@ class Domain:
         """State, and kernels, of another source of an image are the link's to find. In a bundle there is none."""
         variable = self._variables.get(ask.symbol)
         place = variable[0] if variable else self._kernels.get(ask.symbol)
+        if place is None and (library := self.libraries.get(ask.symbol)):
+            if self.link != "image" or not self.real:
+                msg = f"{self._uses(ask)} of {library}, which is machine code"
+                raise RefusedError(msg, hint="GPU_LINK=image links such a library, for real architectures as sm_90: leave out others")
+            return set()
         if place is None:
             if not ask.optional:
                 raise self._nobody(ask)

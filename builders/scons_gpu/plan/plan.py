@@ -19,7 +19,7 @@ from scons_gpu.split import digest, ptx_slice
 from scons_gpu.split.readable import demangle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from scons_gpu.plan.candidates import Tuned, Variant
     from scons_gpu.plan.model import PlannedProblem
@@ -64,14 +64,23 @@ class _Draft:
 
 
 def plan(  # noqa: PLR0913 - one keyword for each thing that decides
-    indexes: Sequence[Index], *, module: str, arch: str, link: str, key: Key, tuned: Sequence[Tuned] = ()
+    indexes: Sequence[Index],
+    *,
+    module: str,
+    arch: str,
+    link: str,
+    key: Key,
+    tuned: Sequence[Tuned] = (),
+    libraries: Mapping[str, str] | None = None,
 ) -> Plan:
     """The plan of one module for one architecture. Raises RefusedError, with both sources named, for what clashes.
+
+    `libraries`: symbol → library, of what such define that the link takes besides.
 
     A kernel that has candidates (`tuned`) is none of its units yet, but one of its problems; so all tables are kept, whoever uses them.
     """
     draft = _Draft(link=link, key=key)
-    domain = Domain(indexes, link=link, renames=draft.renames)
+    domain = Domain(indexes, link=link, renames=draft.renames, libraries=libraries or {}, real=arch.startswith("sm_"))
     try:
         domain.decide()
         for place, index in enumerate(indexes):

@@ -22,6 +22,10 @@ what was recorded when it was made (size and time, else content).
 **Nothing to make.** A module without kernels is legal and makes no file, but SCons builds a missing file again each time. An artefact
 whose job says that it makes nothing is up to date when its inputs are.
 
+**What is declared late.** Static libraries may be named in a link before anybody declares them, so what a link takes is known when all
+SConscripts are read. A `Late` node asks its job what it is made from when the taskmaster looks at it first; nodes that the job declares
+then are nodes like others, since nobody asked for them before. The job has the link's own node scanned, which finds the libraries.
+
 **Headers.** The compiler says what it read, after the build. `Compiled.built()` puts that list into the node before SCons records it,
 so that the first null build is one. On the way in, SCons' own C scanner finds headers that other builders make, as order-only edges.
 
@@ -89,6 +93,7 @@ __all__ = [
     "Compiled",
     "Image",
     "Job",
+    "Late",
     "UnitFile",
     "builder",
     "enter_command",
@@ -414,6 +419,28 @@ class Image(Artefact):
     def _decided(self) -> bool:
         states = [child.get_state() for child in self._children_get()]
         return bool(states) and all(SCons.Node.up_to_date <= state < SCons.Node.failed for state in states)
+
+
+class Late(Artefact):
+    """A file whose job knows what it is made from when the build begins, and not before."""
+
+    __slots__ = ()
+
+    def is_up_to_date(self) -> bool:
+        """As SCons says, unless its job has an error to raise: it runs only if this is not current."""
+        return self.attributes.gpu.error is None and super().is_up_to_date()
+
+    def scan(self) -> None:
+        """Asks the job, once, before anybody is told of the children."""
+        super().scan()
+        job = self.attributes.gpu
+        if job.expanded:
+            return
+        job.expanded = True
+        try:
+            self.add_dependency(job.needs())
+        except Exception as error:  # noqa: BLE001 - a hook: raised again when the job runs
+            job.error = error
 
 
 class UnitFile(SCons.Node.FS.File):  # type: ignore[misc]

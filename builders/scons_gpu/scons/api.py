@@ -38,7 +38,7 @@ def add_to(env: Any) -> None:
         GpuReport,
     ):
         env.AddMethod(_said(method))
-    objects.add_builders(env, _said(_declare_object))
+    objects.add_builders(env, _said(_declare_object), _said(_declare_link))
 
 
 def _said(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -147,6 +147,16 @@ def _declare_object(env: Any, target: Any, source: Any, shared: bool) -> None:  
     from scons_gpu.scons.host import declare_object  # noqa: PLC0415 - a build without modules pays nothing
 
     declare_object(env, _session(), target, source, shared=shared)
+
+
+def _declare_link(env: Any, program: Any, find: Callable[[], Any]) -> None:
+    """What `GPU_RDC` adds to a link. Others, of C++ alone too, pay for one look at a variable."""
+    from SCons.Script import ARGUMENTS  # noqa: PLC0415 - filled when SConstructs are read
+
+    if ARGUMENTS.get("GPU_RDC", env.get("GPU_RDC")) or ARGUMENTS.get("GPU_NVCCFLAGS", env.get("GPU_NVCCFLAGS")):
+        from scons_gpu.scons.device_link import declare_link  # noqa: PLC0415 - a build without such links pays nothing
+
+        declare_link(env, _session(), program, find)
 
 
 def _nodes(nodes: list[Any]) -> Any:

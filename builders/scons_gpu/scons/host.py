@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from scons_gpu.errors import UsageError
 from scons_gpu.host.clang import HostOptions
@@ -26,13 +28,14 @@ if TYPE_CHECKING:
 
     from scons_gpu.host import check, registered
     from scons_gpu.host import clang as host
-    from scons_gpu.scons import editor, host_nvcc
+    from scons_gpu.scons import device_link, editor, host_nvcc
+    from scons_gpu.scons.device_link import SourceChain
     from scons_gpu.scons.modules import Module
     from scons_gpu.scons.packing import ModuleNode
     from scons_gpu.scons.session import Session, Workspace
     from scons_gpu.source import clang as compiler
 else:
-    editor, host_nvcc = later("scons_gpu.scons.editor"), later("scons_gpu.scons.host_nvcc")
+    device_link, editor, host_nvcc = (later(f"scons_gpu.scons.{name}") for name in ("device_link", "editor", "host_nvcc"))
     check, host, registered = later("scons_gpu.host.check"), later("scons_gpu.host.clang"), later("scons_gpu.host.registered")
 
 __all__ = ["HostJob", "declare_object"]
@@ -75,11 +78,6 @@ class HostJob(Compiling):
     def compile(self, path: str) -> compiler.Compiled:
         """Clang as a process of its own, then a look at what its object registers."""
         said: list[str] = []
-
-        def look(data: bytes) -> None:
-            plans = {target.name: read_plan(plan) for target, _, plan in self.device.plans}
-            said.append(check.check(registered.read(data, path=str(self.target)), plans))
-
         compiled = host.compile_host(
             self.tool,
             path,
@@ -88,9 +86,14 @@ class HostJob(Compiling):
             fatbin=self.fatbin,
             output=self.target,
             top=self.top,
-            check=look,
+            check=lambda data: said.append(self.checked(data)),
         )
         return dataclasses.replace(compiled, output="\n".join(text for text in (compiled.output, *said[-1:]) if text))
+
+    def checked(self, data: bytes) -> str:
+        """What is to be told of an object, from what it registers."""
+        plans = {target.name: read_plan(plan) for target, _, plan in self.device.plans}
+        return check.check(registered.read(data, path=str(self.target)), plans)
 
 
 def declare_object(env: Any, session: Session, target: Any, source: Any, *, shared: bool) -> None:
@@ -101,7 +104,7 @@ def declare_object(env: Any, session: Session, target: Any, source: Any, *, shar
         _attach(target, host_nvcc.object_job(env, session, target, source, own=own, passed=passed, shared=shared), None)
         return
     flags, host_flags = settings.host_flags(env, session.arguments, own, shared=shared)
-    module = _module(env, session, source, own, reading=reading(flags))
+    module = _module(env, session, source, own, reading=reading(flags), relocatable=settings.relocatable(env, session.arguments, own))
     workspace = session.workspace(module.settings.store, fallback=path.with_name(".gpu-store"))
     device, chain = _device(env, session, workspace, module, base=path.with_name(f"{path.name}.gpu"))
     front = module.sources[0]
@@ -116,6 +119,7 @@ def declare_object(env: Any, session: Session, target: Any, source: Any, *, shar
         flags=flags,
         host_flags=host_flags,
         shared=shared or env.get("STATIC_AND_SHARED_OBJECTS_ARE_THE_SAME") in {1, "1"},
+        relocatable=front.options.relocatable,
     )
     clang = chain.clang(front)
     signature = options_text(
@@ -124,7 +128,8 @@ def declare_object(env: Any, session: Session, target: Any, source: Any, *, shar
         headers=chain.tools.headers_identity,
         **vars(options),
     )
-    job = HostJob(
+    kind = functools.partial(device_link.RelocatableJob, chain=cast("SourceChain", chain)) if options.relocatable else HostJob
+    job = kind(
         **chain.common(None, front.name, path),
         source=front,
         signature=signature,
@@ -146,17 +151,23 @@ def _attach(target: Any, job: Compiling, device: ModuleNode | None) -> bool:
         raise UsageError(msg, hint='give each object a name of its own, as in env.Object("k_fast.o", "k.cu", CPPDEFINES=["FAST"])')
     if known is None:
         target.attributes.gpu = job
-        target.add_dependency([device.node] if device else [])
+        target.add_dependency([device.node] if device and device.node else [])
     return known is None
 
 
-def _module(env: Any, session: Session, source: Any, own: Mapping[str, Any], *, reading: Sequence[str]) -> Module:
+def _module(  # noqa: PLR0913 - what a module is
+    env: Any, session: Session, source: Any, own: Mapping[str, Any], *, reading: Sequence[str], relocatable: bool
+) -> Module:
     """The source as a module of its own, called like it. Flags of the project's that decide how a source is read are for both halves."""
     module = declare_module(env, session, Path(source.get_path()).name, [source], **own)
     [front] = module.sources
-    front = dataclasses.replace(
-        front, options=dataclasses.replace(front.options, flags=(*arch_list(module.settings.archs), *reading, *front.options.flags))
-    )
+    options = dataclasses.replace(front.options, flags=(*reading, *front.options.flags))
+    # By what it is compiled to: one file may be in a program twice. Of architectures nothing, since adding one concerns no other; nor of
+    # where the tree lies.
+    told = f"{front.name}\0{options}".replace(f"{env.fs.Top.get_abspath()}/", "")
+    apart = hashlib.sha256(told.encode(errors="surrogateescape")).hexdigest()[:16] if relocatable else ""
+    options = dataclasses.replace(options, flags=(*arch_list(module.settings.archs), *options.flags), relocatable=apart)
+    front = dataclasses.replace(front, options=options)
     # A program has its kernels in fatbins.
     link = "image" if module.settings.link == "bundle" else module.settings.link
     return dataclasses.replace(module, sources=(front,), settings=dataclasses.replace(module.settings, link=link))
@@ -168,7 +179,8 @@ def _device(env: Any, session: Session, workspace: Workspace, module: Module, *,
     if key not in workspace.halves:
         tools = session.toolchain(module.settings, workspace.facts)
         check_tools(session, tools, module.settings.archs, choice_for(tools, module.settings, workspace.facts))
-        chain = Chain(
+        kind = device_link.SourceChain if module.sources[0].options.relocatable else Chain
+        chain = kind(
             session=session,
             workspace=workspace,
             env=env,
@@ -178,6 +190,6 @@ def _device(env: Any, session: Session, workspace: Workspace, module: Module, *,
             place=session.place(str(base), module.name),
         )
         chain.clang(module.sources[0])  # before anything is declared: the host's half needs it, whatever the device's front end is
-        workspace.halves[key] = chain.fatbin(), chain
+        workspace.halves[key] = chain.end(), chain
     found: tuple[ModuleNode, Chain] = workspace.halves[key]
     return found

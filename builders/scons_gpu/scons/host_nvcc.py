@@ -114,6 +114,7 @@ def _options(env: Any, session: Session, module: Module, own: Mapping[str, Any],
         flags=flags,
         host_flags=host_flags,
         compiler=str(env.WhereIs(env.subst("$CXX")) or ""),
+        relocatable=settings.relocatable(env, session.arguments, own),
         shared=shared or env.get("STATIC_AND_SHARED_OBJECTS_ARE_THE_SAME") in {1, "1"},
     )
 

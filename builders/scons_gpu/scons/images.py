@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from scons_gpu.errors import GpuError
     from scons_gpu.link import bundle, bundled, fatbin, image, manifest, twins, whole
     from scons_gpu.plan import Part, Plan
-    from scons_gpu.scons import unit_files
+    from scons_gpu.scons import libraries, unit_files
+    from scons_gpu.scons.libraries import Libraries
     from scons_gpu.scons.recipe import Recipe
     from scons_gpu.store.record import Entry, Resources
 else:
     bundle, bundled, fatbin = later("scons_gpu.link.bundle"), later("scons_gpu.link.bundled"), later("scons_gpu.link.fatbin")
     image, manifest = later("scons_gpu.link.image"), later("scons_gpu.link.manifest")
     plans, twins, whole = later("scons_gpu.plan"), later("scons_gpu.link.twins"), later("scons_gpu.link.whole")
-    unit_files = later("scons_gpu.scons.unit_files")
+    libraries, unit_files = later("scons_gpu.scons.libraries"), later("scons_gpu.scons.unit_files")
 
 __all__ = ["BundleJob", "ImageJob", "Linking", "PtxJob", "WholeJob", "read_plan", "remove", "without_units"]
 
@@ -135,6 +136,8 @@ class OnePlan(Linking):
 
     recipe: Recipe
     plan: Path
+    libraries: Libraries | None = None
+    """What is linked besides its units."""
 
     @property
     def sidecar(self) -> Path:
@@ -158,7 +161,8 @@ class OnePlan(Linking):
 
     def command(self) -> list[str]:
         """By hand."""
-        return self.gpu("link", str(self.plan), *linking(self.recipe))
+        besides = libraries.words(self.libraries) if self.libraries else ()
+        return self.gpu("link", str(self.plan), *besides, *linking(self.recipe))
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """Checks every input, then writes image and resources."""
@@ -197,7 +201,8 @@ class ImageJob(OnePlan):
 
     def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
         """One flat link."""
-        linked = image.link_image(plan, entries, provider=self.recipe.assembler(), options=self.recipe.options)
+        besides = libraries.besides(self.libraries) if self.libraries else ()
+        linked = image.link_image(plan, entries, provider=self.recipe.assembler(), options=self.recipe.options, besides=besides)
         if linked is None:
             msg = "there is nothing to link"
             raise LinkError(msg)

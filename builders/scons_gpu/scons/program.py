@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from scons_gpu.assemble.choose import Choice
     from scons_gpu.assemble.making import Making
     from scons_gpu.scons import choice, dump, editor, unit_files
+    from scons_gpu.scons.libraries import Libraries
     from scons_gpu.scons.modules import Module, Source
     from scons_gpu.scons.session import Session, Workspace
     from scons_gpu.scons.settings import Settings
@@ -90,6 +91,16 @@ class Chain:
     def form(self) -> str:
         """How units are cut for the link mode."""
         return "closed" if self.settings.link == "bundle" else "apart"
+
+    @property
+    def libraries(self) -> Libraries | None:
+        """What is linked besides its sources."""
+        return None
+
+    @property
+    def exports(self) -> bool:
+        """Whether other sources may ask for what one of them defines."""
+        return len(self.module.sources) > 1
 
     @property
     def dump(self) -> Path | None:
@@ -226,10 +237,9 @@ class Chain:
         node, ir = self.ir(source, target, may_fail=may_fail)
         path = self.folder / source.file(target.name, "index.json")
         lines = ir.suffix == ".ptx" and (self.settings.lineinfo or self.settings.debug)
-        exports = len(self.module.sources) > 1  # with one source, nobody could ask for them
         signature = options_text(
             form=self.form,
-            exports=exports,
+            exports=self.exports,
             format=INDEX_FORMAT,
             **({"lines": lines} if ir.suffix == ".ptx" else {"llvm": self.tools.llvm}),
             tool=identity(),
@@ -243,7 +253,7 @@ class Chain:
             ir=ir,
             form=self.form,
             lines=lines,
-            exports=exports,
+            exports=self.exports,
         )
         return _artefact(self.env, path, [node], job), job
 
@@ -279,9 +289,11 @@ class Chain:
             indexes=[split.target for _, split in found],
             lower=options,
             key=self.key(target, options),
+            libraries=self.libraries,
             tuned=functools.partial(choice.tuned, self, target) if tuned else tuple,
         )
-        node = _artefact(self.env, planned, [node for node, _ in (*found, *variants)], job)
+        more = [self.libraries.node] if self.libraries else []
+        node = _artefact(self.env, planned, [*(node for node, _ in (*found, *variants)), *more], job)
         recipe = self.recipe(target, options, [split for _, split in (*found, *variants)], ptx=ptx)
         if tuned:
             node, recipe = choice.declare_choice(self, target, path, undecided=node, plan=planned, recipe=recipe, ptx=ptx)
@@ -335,8 +347,13 @@ class Chain:
         path = path or self.folder / f"{target.name}.{'ptx' if ptx else 'cubin'}"
         kind = PtxJob if ptx else WholeJob if self.settings.link == "whole" else ImageJob
         job = kind(**self.common(target, self.module.name, path), signature=self.link_signature(recipe), recipe=recipe, plan=plan)
-        made = _image(self.env, path, [node], job)
+        job.libraries = self.libraries
+        made = _image(self.env, path, [node, *(self.libraries.files if self.libraries else ())], job)
         return made, path, node, plan
+
+    def end(self) -> ModuleNode:
+        """What the chain ends with, for a program."""
+        return self.fatbin()
 
     def fatbin(self) -> ModuleNode:
         """Images to fatbin."""

@@ -36,28 +36,15 @@ __all__ = [
     "nvcc",
     "nvcc_host",
     "read",
+    "relocatable",
     "remarks",
     "set_defaults",
+    "stores",
 ]
 
 STEPS = (
-    "source",
-    "split",
-    "plan",
-    "lower",
-    "assemble",
-    "defer",
-    "verify",
-    "choose",
-    "link",
-    "pack",
-    "manifest",
-    "embed",
-    "release",
-    "budget",
-    "dump",
-    "host",
-    "report",
+    *("source", "split", "plan", "lower", "assemble", "defer", "verify", "choose", "link", "pack", "manifest", "embed", "release"),
+    *("budget", "report", "dump", "host", "library", "register"),
 )
 
 VARIABLES: dict[str, tuple[Any, str]] = {
@@ -72,6 +59,7 @@ VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_CLANGFLAGS": ((), "further flags for clang"),
     "GPU_HOST": ("clang", "what compiles the host's half of a .cu in a program: clang, or nvcc, which compiles both halves in one piece"),
     "GPU_HOSTFLAGS": ((), "further flags for the host's half of a .cu in a program"),
+    "GPU_RDC": (False, "device code of a program calls across its .cu: they are one module, linked once for each program"),
     "GPU_NVCCFLAGS": ((), "flags in nvcc's spelling, whatever compiles: docs/from-nvcc.md"),
     "GPU_CUDA_PATH": ("", "folder of the CUDA toolkit whose ptxas and nvlink are used"),
     "GPU_CUDA_HEADERS": ("", "folder of the CUDA headers that clang reads, 12.9 or older"),
@@ -287,10 +275,17 @@ def remarks(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]
 def nvcc_host(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> tuple[str, ...] | None:
     """The flags that nvcc is given as they are where it makes the objects of programs; None where clang does. Raises UsageError."""
     get = _getter(env, arguments, overrides)
-    if (asked := get.nvcc.last("GPU_RDC")) and asked.value:
-        msg = f"{asked.flag} of GPU_NVCCFLAGS: device code that calls across the .cu of a program is not linked yet"
-        raise UsageError(msg, hint="put what is called into a header, or the sources into one GpuModule, which is one link")
     return get.nvcc.passed("object") if _choice("GPU_HOST", get) == "nvcc" else None
+
+
+def stores(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> tuple[Path, ...]:
+    """The folders of units alone, for what has no architectures of its own."""
+    return _stores(env, _getter(env, arguments, overrides)("GPU_STORE"))
+
+
+def relocatable(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> bool:
+    """Whether device code of a program is linked across its sources. Raises UsageError for a value that is neither yes nor no."""
+    return _flag("GPU_RDC", _getter(env, arguments, overrides))
 
 
 def _getter(env: Any, arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> Layers:

@@ -171,7 +171,8 @@ class CudaJob(Compiling, FromSource):
 
     def more(self) -> list[str]:
         """Further words of the command by hand, before the user's own."""
-        return [f"--flag={flag}" for flag in self.options.from_nvcc]
+        apart = [f"--relocatable={self.options.relocatable}"] if self.options.relocatable else []
+        return [*apart, *(f"--flag={flag}" for flag in self.options.from_nvcc)]
 
     def flags(self) -> Sequence[str]:
         """The user's flags for clang."""

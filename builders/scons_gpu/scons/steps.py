@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import scons_gpu.plan as plans
     from scons_gpu.assemble.provider import AssembleOptions, Provider
     from scons_gpu.lower.options import LowerOptions
+    from scons_gpu.scons import libraries
+    from scons_gpu.scons.libraries import Libraries
     from scons_gpu.scons.session import Workspace
     from scons_gpu.source import clang as compiler
     from scons_gpu.source import nvcc, ptx
@@ -39,6 +41,7 @@ else:
     names = later("scons_gpu.store.names")
     compiler, indexes, plans = later("scons_gpu.source.clang"), later("scons_gpu.split.index"), later("scons_gpu.plan")
     nvcc, ptx = later("scons_gpu.source.nvcc"), later("scons_gpu.source.ptx")
+    libraries = later("scons_gpu.scons.libraries")
 
 __all__ = ["Outcome", "PlanJob", "Step", "read_index"]
 
@@ -187,6 +190,8 @@ class PlanJob(Step):
     indexes: Sequence[Path]
     lower: LowerOptions
     key: Callable[..., tuple[tuple[str, str], ...]]
+    libraries: Libraries | None = None
+    """What is linked besides, and may define what sources lack."""
     tuned: Callable[[], Sequence[plans.Tuned]] = tuple
     """The candidates, read from their indexes."""
     copy: str = field(default="", init=False)
@@ -194,12 +199,14 @@ class PlanJob(Step):
     def command(self) -> list[str]:
         """By hand."""
         module = ["--module", self.module, "--link", self.link]
-        return self.gpu("plan", *map(str, self.indexes), "--arch", self.arch, *module, *lowering(self.lower))
+        besides = libraries.words(self.libraries) if self.libraries else ()
+        return self.gpu("plan", *map(str, self.indexes), "--arch", self.arch, *module, *besides, *lowering(self.lower))
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """Pure Python, in SCons' own process. What concerns single units stops the plan, unless the user wants the rest (`-k`)."""
         found = [read_index(path) for path in self.indexes]
-        made = plans.plan(found, module=self.module, arch=self.arch, link=self.link, key=self.key, tuned=self.tuned())
+        besides = libraries.defined(self.libraries) if self.libraries else {}
+        made = plans.plan(found, module=self.module, arch=self.arch, link=self.link, key=self.key, tuned=self.tuned(), libraries=besides)
         if not GetOption("keep_going"):
             refused = [error for part in made.parts if (error := plans.refusal(part))]
             for error in refused[:-1]:

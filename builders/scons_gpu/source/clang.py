@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import SourceError, ToolMissingError, ToolSilentError
-from scons_gpu.source import failed
+from scons_gpu.source import failed, relocatable
 from scons_gpu.source.depfile import read_depfile
 from scons_gpu.source.diagnostics import classify, missing_headers, warnings_of
 from scons_gpu.source.stamps import moved, stamps
@@ -65,10 +65,12 @@ def command(  # noqa: PLR0913 - one keyword for each thing that decides
         clang.path,
         *("-x", "cuda", "--cuda-device-only", *_architecture(target), f"--cuda-path={headers}"),
         *("-S", "-emit-llvm", "-O3", "-Xclang", "-disable-llvm-passes"),
-        *("-nocudalib", "-Xclang", f"-target-sdk-version={SDK}", "-Wno-unknown-cuda-version", "--no-cuda-version-check"),
+        *("-nocudalib", "-Xclang", f"-target-sdk-version={SDK}", "-Wno-unknown-cuda-version"),
+        *(() if options.relocatable else ("--no-cuda-version-check",)),  # there clang says that it has no use for it
         *("-stdlib=libstdc++", "--no-default-config", "-fno-crash-diagnostics", "-fno-color-diagnostics"),
         *prefix_maps(clang, source, headers=headers, top=top),
         *_code_flags(options),
+        *(relocatable.flags(options.relocatable) if options.relocatable else ()),
         *(f"-D{define}" for define in options.defines),
         *(f"-I{from_top(folder, top)}" for folder in options.cpppath),
         *options.from_nvcc,
@@ -199,7 +201,9 @@ class _Compilation:
             if not private.is_file() or not private.stat().st_size:
                 msg = "clang said that it succeeded and made nothing"
                 raise ToolSilentError(msg, source=self.source, arch=self.target.name, output=done.output)
-            write_atomic(self.output, _renamed(private.read_bytes(), _seen_from_top(self.source, self.top)))
+            ir = private.read_bytes()
+            ir = relocatable.plain(ir) if self.options.relocatable else ir
+            write_atomic(self.output, _renamed(ir, _seen_from_top(self.source, self.top)))
             return Compiled(self._read(depfile), output=warnings_of(done.stderr), cpu=done.cpu, peak_kib=done.peak_kib)
 
     def _refused(self, failure: GpuError, done: Finished, *, argv: Sequence[str], depfile: Path) -> Compiled:

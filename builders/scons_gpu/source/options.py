@@ -20,3 +20,4 @@ class ClangOptions:
     ftz: bool = False  # denormal floats count as zero
     lineinfo: bool = False  # lines for profilers (.loc), no variables
     debug: bool = False  # full debug information
+    relocatable: str = ""  # what tells the source from others of its program, where its device code is linked with theirs

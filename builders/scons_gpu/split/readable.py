@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 from typing import Any
 
 __all__ = ["demangle"]
+
+_APART = re.compile(r"__(?:intern|static)__[0-9a-f]+$")
+"""How clang tells private names of two sources apart that are linked: nothing that a demangler knows."""
 
 
 @functools.cache
@@ -22,5 +26,5 @@ def demangle(symbol: str) -> str:
     """The demangled name without a leading `void `; the symbol itself where it is not mangled or cannot be told."""
     if not symbol.startswith("_Z") or (library := _library()) is None:
         return symbol
-    name: str = library.demangle(symbol)
+    name: str = library.demangle(_APART.sub("", symbol))
     return name.removeprefix("void ") or symbol

@@ -12,7 +12,7 @@ import scons_gpu
 __all__ = ["identity", "recipe"]
 
 _PACKAGE = Path(scons_gpu.__file__).parent
-_MAKERS = ("assemble", "link", "lower", "plan", "source", "split", "store", "workers")
+_MAKERS = ("assemble", "host", "link", "lower", "plan", "source", "split", "store", "workers")
 """Rooms whose code decides what is in a file."""
 _RECIPE = tuple(f"lower/{name}.py" for name in ("declared", "flush", "joining", "libdevice", "libnvvm", "linked", "llvm", "nvvm"))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
-__all__ = ["LIBRARY", "find", "folders"]
+__all__ = ["DEVICE_LIBRARY", "LIBRARY", "find", "folders"]
 
 LIBRARY = "libcudart_static.a"
+DEVICE_LIBRARY = "libcudadevrt.a"
 
 
 def folders(headers: str) -> tuple[Path, ...]:
@@ -18,6 +19,6 @@ def folders(headers: str) -> tuple[Path, ...]:
     return tuple(home / name for name in names)
 
 
-def find(headers: str) -> Path | None:
+def find(headers: str, name: str = LIBRARY) -> Path | None:
     """The library; None where it is in none of the folders."""
-    return next((folder / LIBRARY for folder in folders(headers) if (folder / LIBRARY).is_file()), None)
+    return next((folder / name for folder in folders(headers) if (folder / name).is_file()), None)
