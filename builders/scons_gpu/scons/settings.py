@@ -40,22 +40,24 @@ __all__ = [
     "set_defaults",
 ]
 
-STEPS = (
-    "source",
-    "split",
-    "plan",
-    "lower",
-    "assemble",
-    "defer",
-    "verify",
-    "choose",
-    "link",
-    "pack",
-    "manifest",
-    "embed",
-    "budget",
-    "dump",
-    "host",
+STEPS = tuple(
+    [
+        "source",
+        "split",
+        "plan",
+        "lower",
+        "assemble",
+        "defer",
+        "verify",
+        "choose",
+        "link",
+        "pack",
+        "manifest",
+        "embed",
+        "budget",
+        "dump",
+        "host",
+    ]
 )
 
 VARIABLES: dict[str, tuple[Any, str]] = {
