@@ -25,6 +25,15 @@ COMMANDS = {"doctor", "stats", "kernels", "source", "split", "plan", "lower", "p
     "why",
     "diff",
     "budget",
+    "graph",
+    "inputs",
+    "users",
+    "path",
+    "shared",
+    "twins",
+    "trace",
+    "slowest",
+    "critical-path",
 }
 KERNELS = """
 target triple = "nvptx64-nvidia-cuda"
