@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the commands cost that look into a build: wall time, CPU time and memory of each, start of Python included.
 
-`looking.py [--modules 100] [--kernels 100] [--headers 300] [--builds 1] [--times 3]`. The build's files are laid out (laid_out.py).
+`looking.py [--modules 100] [--kernels 100] [--headers 300] [--builds 1] [--times 3]`. The build is laid out (tests/e2e/laid_out.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests/e2e"))
 
 from laid_out import Built, lay_out
 

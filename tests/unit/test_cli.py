@@ -28,6 +28,15 @@ COMMANDS = {"doctor", "stats", "kernels", "source", "split", "plan", "lower", "p
     "diff",
     "budget",
     "report",
+    "graph",
+    "inputs",
+    "users",
+    "path",
+    "shared",
+    "twins",
+    "trace",
+    "slowest",
+    "critical-path",
 }
 KERNELS = """
 target triple = "nvptx64-nvidia-cuda"

@@ -193,7 +193,8 @@ def _show(whole: Graph, places: Iterable[int], *, of: Sequence[int], as_json: bo
     none = f"nothing: {asked[0].kind} {asked[0].name} stands at the end"
     _table(("kind", "name", "arch", "digest", "modules"), rows, data, as_json=as_json, none=none)
     if len(shown) < len(nodes) and not as_json:
-        click.echo(f"and {len(nodes) - len(shown)} headers outside the tree: --all lists them")
+        hidden = len(nodes) - len(shown)
+        click.echo(f"and {hidden} header{'s' if hidden > 1 else ''} outside the tree: --all tells of all")
 
 
 def _table(columns: Sequence[str], rows: Sequence[Any], data: dict[str, Any], *, as_json: bool, none: str) -> None:

@@ -89,8 +89,8 @@ class _Known:
     """File → the step that made it."""
     splits: Mapping[tuple[str, str], Sequence[int]]
     """Folder and architecture → the splits there."""
-    units: Mapping[str, Sequence[int]]
-    """Digest → the steps that made its files."""
+    units: Mapping[str, Sequence[tuple[int, str]]]
+    """Digest → the steps that made its files, and of which kind: `rel` or `whole` objects."""
     lowered: Mapping[str, int]
     planned: Mapping[str, int]
     """Digest → the step that first planned it."""
@@ -106,14 +106,14 @@ class _Known:
     def of(cls, actions: Sequence[Action], parts: Mapping[str, Sequence[str]]) -> _Known:
         targets = {action.target: place for place, action in enumerate(actions) if action.target}
         splits, tried, problems = (defaultdict[tuple[str, str], list[int]](list) for _ in range(3))
-        units: dict[str, list[int]] = defaultdict(list)
+        units: dict[str, list[tuple[int, str]]] = defaultdict(list)
         folders: dict[str, list[int]] = defaultdict(list)
         lowered: dict[str, int] = {}
         for place, action in enumerate(actions):
             if action.stage == "split":
                 splits[_folder(action.target), action.arch].append(place)
             elif action.unit:
-                units[action.unit].append(place)
+                units[action.unit].append((place, action.key.get("kind", "")))
                 if action.stage == "lower":
                     lowered[action.unit] = place
                 if action.candidate:
@@ -134,7 +134,7 @@ class _Known:
             tried = self.tried.get((_owner(action), action.arch), ())
             return (*self._made(target.replace(PLAN, _CANDIDATES)), *tried)
         if stage == "link":
-            return self._of_image(target)
+            return self._of_image(action)
         if stage == "split":
             stem = target.removesuffix(".index.json")
             return self._made(f"{stem}.ll", f"{stem}.ptx", f"{stem}.bc")
@@ -152,14 +152,16 @@ class _Known:
         elif action.candidate:
             yield from self.problems.get((_owner(action), action.arch), ())
 
-    def _of_image(self, target: str) -> Iterator[int]:
-        """An image waits for one plan, a bundle for those of all its architectures."""
-        stem = target.rpartition(".")[0]
+    def _of_image(self, link: Action) -> Iterator[int]:
+        """An image waits for one plan, a bundle for those of all its architectures; and for objects of the kind that it takes."""
+        stem = link.target.rpartition(".")[0]
         paths = [path for path in self.parts if path == f"{stem}{PLAN}" or _folder(path) == stem]
         yield from self._made(*paths)
+        kinds = {value.strip('"') for name, value in link.key.items() if name.rpartition(" ")[2] == "kind"}
         for path in paths:
             for digest in self.parts[path]:
-                yield from self.units.get(digest, ())
+                made = self.units.get(digest, ())
+                yield from (place for place, kind in made if not (kind and kinds) or kind in kinds)
 
     def _made(self, *targets: str) -> tuple[int, ...]:
         return tuple(self.targets[target] for target in targets if target in self.targets)

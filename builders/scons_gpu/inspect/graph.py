@@ -175,7 +175,8 @@ def _half(made: _Making, program: Program, half: Half, *, owner: str, packed: st
             made.edge(unit, target)
             continue
         kind = "deferred" if key.endswith(".dptx") else "object"
-        taken = made.node(Node(kind, key, f"{kind}:{key}", arch=half.arch, digest=key.partition(".")[0], modules=(owner,)), owner=owner)
+        key = key.removesuffix(".dptx")
+        taken = made.node(Node(kind, key, f"{kind}:{key}", arch=half.arch, digest=key, modules=(owner,)), owner=owner)
         made.edge(unit, taken)
         made.edge(taken, target)
         if kind == "object":

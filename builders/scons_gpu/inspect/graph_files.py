@@ -48,7 +48,7 @@ class Half:
     image: str = ""
     """Path; empty in a bundle, and where there is none yet."""
     objects: Mapping[str, str] = field(default_factory=dict)
-    """Part's digest → file name of the object, or of the deferred PTX, that the link takes. Others go to the image as PTX."""
+    """Part's digest → key of the object that the link takes, `.dptx` behind it where it is deferred PTX. Others go to the image as PTX."""
     headers: Mapping[str, tuple[Header, ...]] = field(default_factory=dict)
     """Source → what was read for it."""
     assembler: str = ""
@@ -245,11 +245,13 @@ class _Reading:
         )
 
     def _image(self, plan: Plan, told: manifests.Module | None, folder: Path) -> str:
-        if told is not None:
-            image = told.images.get(plan.arch)
-            return self._shown(str(Path(self.stem).parent / image.file)) if image else ""
-        there = (path for end in (".cubin", ".ptx") if (path := folder / f"{plan.arch}{end}").exists())
-        return self._shown(str(next(there, "")))
+        """The newest that is there: a build of one module writes no manifest, and another provider another file."""
+        known = told.images.get(plan.arch) if told else None
+        if told is not None and known is None:
+            return ""
+        there = [path for end in (".cubin", ".ptx") if (path := folder / f"{plan.arch}{end}").exists()]
+        named = Path(self.stem).parent / known.file if known else ""
+        return self._shown(str(max(there, key=lambda path: path.stat().st_mtime_ns, default=named)))
 
     def _headers(self, plan: Plan, folder: Path) -> dict[str, tuple[Header, ...]]:
         sources = dict.fromkeys(source for part in plan.parts for source in (part.source, *(joined.source for joined in part.joins)))
@@ -308,10 +310,10 @@ def _expected(stem: str, manifest: Manifest) -> Iterator[str]:
 
 
 def _objects(sidecar: Path, told: manifests.Module | None, arch: str) -> dict[str, str]:
-    """Part's digest → its object: from what stands beside the image, else from the manifest."""
+    """Part's digest → its object's key: from what stands beside the image, else from the manifest."""
     try:
         parts: dict[str, Any] = json.loads(sidecar.read_bytes())["parts"]
-        return {digest: str(part["object"]) for digest, part in parts.items() if part["object"]}
+        return {digest: str(part["object"]).removesuffix(".cubin").removesuffix(".rel") for digest, part in parts.items() if part["object"]}
     except FileNotFoundError:
         kernels = told.kernels.values() if told else ()
         found = (kernel.archs[arch] for kernel in kernels if arch in kernel.archs)

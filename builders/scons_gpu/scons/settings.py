@@ -42,10 +42,8 @@ __all__ = [
     "stores",
 ]
 
-STEPS = (
-    *("source", "split", "plan", "lower", "assemble", "defer", "verify", "choose", "link", "pack", "manifest", "embed", "release"),
-    *("budget", "report", "dump", "host", "library", "register"),
-)
+_DEVICE_STEPS = ("source", "split", "plan", "lower", "assemble", "defer", "verify", "choose", "link", "pack")
+STEPS = (*_DEVICE_STEPS, "manifest", "embed", "release", "budget", "dump", "host", "library", "register", "report")
 
 VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_ARCHS": ((), "architectures, as sm_90, 90a, compute_90 or 8.6+PTX; there is no default"),

@@ -111,7 +111,7 @@ def _module(plan: model.Plan) -> manifest.Module:
     kernels = {}
     for part in plan.parts:
         (kernel,) = part.kernels
-        build = manifest.Build(part.digest, "llvm", _object(part), kernel.symbol, 32, 0, 0, 380, 0, 256)
+        build = manifest.Build(part.digest, "llvm", _object(part).partition(".")[0], kernel.symbol, 32, 0, 0, 380, 0, 256)
         kernels[kernel.symbol] = manifest.Kernel(kernel.readable, kernel.source, {ARCH: build})
     return manifest.Module(
         bypass=False,
