@@ -7,8 +7,10 @@ import pytest
 
 from scons_gpu.cli import program
 from scons_gpu.cli.bench import COMMANDS as BENCH
+from scons_gpu.cli.graphs import COMMANDS as GRAPHS
 from scons_gpu.cli.inside import COMMANDS as INSIDE
 from scons_gpu.cli.looks import COMMANDS as LOOKS
+from scons_gpu.cli.times import COMMANDS as TIMES
 from scons_gpu.scons.settings import VARIABLES
 
 TOP = Path(__file__).parents[2]
@@ -41,8 +43,8 @@ def test_the_readme_begins_with_the_two_commands() -> None:
 def test_every_command_and_its_options_are_documented() -> None:
     """By what `--help` prints; the steps by hand have their options from docs/modules.md."""
     page = (TOP / "docs/commands.md").read_text()
-    rows = dict(re.findall(r"^\| `((?:tuning |budget )?[a-z]+)(.*?)` \|", page, re.MULTILINE))
-    alone = [command for command in (*LOOKS, *INSIDE, *BENCH) if command.name != "budget"]
+    rows = dict(re.findall(r"^\| `((?:tuning |budget )?[a-z-]+)(.*?)` \|", page, re.MULTILINE))
+    alone = [command for command in (*LOOKS, *INSIDE, *GRAPHS, *TIMES, *BENCH) if command.name != "budget"]
     looks = {str(command.name): command for command in alone}
     for group in ("tuning", "budget"):
         looks |= {f"{group} {name}": command for name, command in program.commands[group].commands.items()}  # type: ignore[attr-defined]
