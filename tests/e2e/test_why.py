@@ -185,6 +185,8 @@ def options(s: Script) -> None:
     s.step("provider", nothing, *asked, args=("GPU_PROVIDER=nvptxcompiler+nvjitlink",))
     s.args = []
     s.step("ptxas again", nothing, "a")
+    s.project.fail("-k", "GPU_PTXASFLAGS=--nonsense")
+    s.ask("refused flag", "a", "build/net/plain/sm_90.cubin")
 
 
 def store(s: Script) -> None:
@@ -310,6 +312,8 @@ EXPECTED = {
     "whole: build/net/plain/sm_90.cubin": ("built", ["option GPU_LINK: image -> whole"]),
     "bundle: a": ("compiled", ["option GPU_LINK: whole -> bundle"]),
     "ptxas again: a": ("reused", ["option GPU_PROVIDER: nvptxcompiler+nvjitlink -> ptxas"]),
+    "refused flag: a": ("failed", ["flag GPU_PTXASFLAGS --nonsense added"]),
+    "refused flag: build/net/plain/sm_90.cubin": ("built", ["option GPU_PROVIDER: nvptxcompiler+nvjitlink -> ptxas"]),
     "going back: c": ("reused", ["source two.ll changed"]),
     "damage: c": ("compiled", ["source two.ll changed"]),
     "lost: c": ("compiled", ["source two.ll changed"]),

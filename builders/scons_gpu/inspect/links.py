@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,13 @@ class Links:
         differing = {name: (then.get(name, ""), now.get(name, "")) for name in sorted(then | now) if then.get(name) != now.get(name)}
         via = Via(action.stage, action.name, action.target, action.build)
         return [cause.through(via) for cause in fields.of_key("link", differing, now) if cause.name != "nvlink"]
+
+    def causes_of(self, assembled: Action) -> list[Cause]:
+        """What an assembling step was to do otherwise than the last link wants it."""
+        then, now = _without_linker(self.key(self.actions[-1])), assembled.key
+        provider = (json.dumps(then["provider"]), json.dumps(now.get("provider", "")))
+        pairs = {"provider": provider, "options": (then.get("options", ""), now.get("options", ""))}
+        return fields.of_key("link", {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}, {})
 
     def before(self, action: Action) -> str:
         """The build of the link before."""

@@ -120,11 +120,19 @@ class Units:
             before=change.earlier.build if change.earlier else "",
         )
         if failed and (not compiled or failed[-1].time > compiled[-1].time):
-            said = failed[-1].output.splitlines()[:1]
-            return self._by_plan(replace(answer, outcome=failed[-1].result, build=failed[-1].build, notes=tuple(said)), change, part)
+            return self._failed(answer, failed[-1], change, part, links)
         if not compiled:
             return self._by_plan(self._unknown(answer, part), change, part)
         return self._compiled(answer, _Known(part, change, links, tuple(links.taken(compiled))))
+
+    def _failed(self, answer: Answer, failed: Action, change: _Change, part: Part, links: Links) -> Answer:
+        """A unit that could not be made; no link came after it, so its own key says what of the options is other."""
+        said = failed.output.splitlines()[:1]
+        answer = replace(answer, outcome=failed.result, build=failed.build, notes=tuple(said))
+        since = links.between(change.action.time, failed.time, but=failed.build)
+        if change.action.build == failed.build or not since or failed.stage == "lower":
+            return self._by_plan(answer, change, part)
+        return replace(answer, causes=merged(links.causes_of(failed)), before=links.actions[-1].build)
 
     def _compiled(self, answer: Answer, known: _Known) -> Answer:
         """A unit of which the log knows who compiled it."""

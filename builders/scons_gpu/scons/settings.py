@@ -40,23 +40,8 @@ __all__ = [
     "set_defaults",
 ]
 
-STEPS = (
-    "source",
-    "split",
-    "plan",
-    "lower",
-    "assemble",
-    "defer",
-    "verify",
-    "choose",
-    "link",
-    "pack",
-    "manifest",
-    "embed",
-    "budget",
-    "dump",
-    "host",
-)
+_DEVICE_STEPS = ("source", "split", "plan", "lower", "assemble", "defer", "verify", "choose", "link", "pack")
+STEPS = (*_DEVICE_STEPS, "manifest", "embed", "budget", "dump", "host")
 
 VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_ARCHS": ((), "architectures, as sm_90, 90a, compute_90 or 8.6+PTX; there is no default"),
