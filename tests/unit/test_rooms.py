@@ -32,7 +32,9 @@ PUBLIC = {
     "SCons.Defaults.processDefines",
 }
 """What SCons documents, or gives to those who extend it."""
-HEAVY = {"llvmlite", "click", "rich", "elftools", "pydemumble", "xxhash", "numpy", "cuda", "zstandard", "jsonschema", "bokeh", "itables"}
+HEAVY = {"llvmlite", "click", "rich", "elftools", "pydemumble", "xxhash", "numpy", "cuda", "zstandard", "jsonschema"} | {
+    *("bokeh", "itables", "rustworkx", "graphviz"),
+}
 MODULES = sorted(path.relative_to(PACKAGE.parent).with_suffix("").as_posix().replace("/", ".") for path in PACKAGE.rglob("*.py"))
 
 

@@ -96,8 +96,7 @@ def dot(graph: Graph) -> str:
             kind = node.kind
             drawn.attr("node", shape=_SHAPES[kind], **{"class": kind})
         drawn.node(f"n{place}", label=graphviz.escape(_plain(node.label)))
-    for one, other in graph.edges:
-        drawn.edge(f"n{one}", f"n{other}")
+    drawn.body += [f"\tn{one} -> n{other}\n" for one, other in graph.edges]  # nothing to quote, and 60,000 calls take a second
     return str(drawn.source)
 
 

@@ -98,7 +98,7 @@ def _mark(build: str) -> bytes:
 def _record(line: bytes) -> dict[str, Any]:
     """Empty for a line that is none."""
     with contextlib.suppress(ValueError, RecursionError):
-        record = json.loads(line)
+        record = json.loads(line.decode())  # given bytes, json guesses their encoding first
         if isinstance(record, dict):
             return record
     return {}
