@@ -12,8 +12,9 @@ from scons_gpu.errors import UsageError
 from scons_gpu.host.clang import HostOptions
 from scons_gpu.host.flags import arch_list, reading
 from scons_gpu.scons import _internals, settings
-from scons_gpu.scons.images import read_plan, without_units
+from scons_gpu.scons.images import makes_nothing, read_plan
 from scons_gpu.scons.later import later
+from scons_gpu.scons.manifests import declare_manifest
 from scons_gpu.scons.modules import declare_module
 from scons_gpu.scons.program import Chain
 from scons_gpu.scons.providers import check_tools, choice_for
@@ -58,7 +59,7 @@ class HostJob(Compiling):
     @property
     def fatbin(self) -> Path | None:
         """The device's half; None for a source without device code."""
-        return None if without_units([path for _, _, path in self.device.plans]) else self.device.path
+        return None if makes_nothing([path for _, _, path in self.device.plans]) else self.device.path
 
     def command(self) -> list[str]:
         """By hand: clang's own, as for a source with device code where that is not known yet."""
@@ -103,7 +104,7 @@ def declare_object(env: Any, session: Session, target: Any, source: Any, *, shar
     flags, host_flags = settings.host_flags(env, session.arguments, own, shared=shared)
     module = _module(env, session, source, own, reading=reading(flags))
     workspace = session.workspace(module.settings.store, fallback=path.with_name(".gpu-store"))
-    device, chain = _device(env, session, workspace, module, base=path.with_name(f"{path.name}.gpu"))
+    device, chain, manifest = _device(env, session, workspace, module, base=path.with_name(f"{path.name}.gpu"))
     front = module.sources[0]
     options = HostOptions(
         cpppath=front.options.cpppath,
@@ -135,6 +136,8 @@ def declare_object(env: Any, session: Session, target: Any, source: Any, *, shar
         device=device,
     )
     if _attach(target, job, device):
+        # Nobody names it, and nothing of the object depends on it.
+        target.add_prerequisite([manifest])
         editor.enter(chain, front, target=target, options=options)
 
 
@@ -162,8 +165,8 @@ def _module(env: Any, session: Session, source: Any, own: Mapping[str, Any], *, 
     return dataclasses.replace(module, sources=(front,), settings=dataclasses.replace(module.settings, link=link))
 
 
-def _device(env: Any, session: Session, workspace: Workspace, module: Module, *, base: Path) -> tuple[ModuleNode, Chain]:
-    """The device's half, as the first object has it that asks for this very half."""
+def _device(env: Any, session: Session, workspace: Workspace, module: Module, *, base: Path) -> tuple[ModuleNode, Chain, Any]:
+    """The device's half and its manifest, as the first object has them that asks for this very half."""
     key = (module.sources[0].node, module.sources[0].options, module.settings)
     if key not in workspace.halves:
         tools = session.toolchain(module.settings, workspace.facts)
@@ -178,6 +181,7 @@ def _device(env: Any, session: Session, workspace: Workspace, module: Module, *,
             place=session.place(str(base), module.name),
         )
         chain.clang(module.sources[0])  # before anything is declared: the host's half needs it, whatever the device's front end is
-        workspace.halves[key] = chain.fatbin(), chain
-    found: tuple[ModuleNode, Chain] = workspace.halves[key]
+        made = chain.fatbin()
+        workspace.halves[key] = made, chain, declare_manifest(env, workspace, base, [made], tools=tools)
+    found: tuple[ModuleNode, Chain, Any] = workspace.halves[key]
     return found
