@@ -20,7 +20,7 @@ from scons_gpu.scons.modules import reach
 from scons_gpu.scons.packing import ModuleNode, PackJob
 from scons_gpu.scons.providers import check_tools, choice_for
 from scons_gpu.scons.recipe import Recipe
-from scons_gpu.scons.sources import CudaJob, IrJob, NvccJob, NvrtcJob, PtxSourceJob, SplitJob
+from scons_gpu.scons.sources import CudaJob, IrJob, NvccJob, NvrtcJob, PtxSourceJob, SameIrJob, SplitJob
 from scons_gpu.scons.steps import PlanJob, note_looking, options_text
 from scons_gpu.split import INDEX_FORMAT
 from scons_gpu.toolchain import frontends, versions
@@ -169,6 +169,27 @@ class Chain:
         front = self._front_end(source)
         if not front.divides:
             return self._nvidia(source, front, common, may_fail=may_fail), path
+        if not may_fail and (alike := self._alike(target)):
+            job = SameIrJob(**common, ir=self.text(source, alike), signature=options_text(arch=target.name, tool=identity()))
+            return _artefact(self.env, path, [self._once(source, alike)], job), path
+        return self._once(source, target, may_fail=may_fail), path
+
+    def _alike(self, target: Target) -> Target | None:
+        """The real architecture of the module's that clang compiles for as for this virtual one: `sm_90`, of `compute_90`."""
+        alike = [each for each in self.settings.archs if (each.number, each.suffix) == (target.number, target.suffix)]
+        return next((each for each in alike if each.real and not target.real), None)
+
+    def _once(self, source: Source, target: Target, *, may_fail: bool = False) -> Any:
+        """What clang makes of a source, as a node. A virtual architecture may have asked for it before."""
+        path = self.text(source, target)
+        asked_by, node = self.workspace.compiled.get(path, (None, None))
+        if asked_by is not self:
+            node = self._clang(source, target, path, may_fail=may_fail)
+            self.workspace.compiled[path] = self, node
+        return node
+
+    def _clang(self, source: Source, target: Target, path: Path, *, may_fail: bool) -> Any:
+        common = {**self.common(target, source.name, path), "source": source, "targeted": target}
         clang = self.clang(source)
         signature = options_text(
             clang=f"{clang.version} {clang.identity}",
@@ -186,7 +207,7 @@ class Chain:
             top=str(self.env.fs.Top.get_abspath()),
             may_fail=may_fail,
         )
-        return _compiled(self.env, path, [source.node], job), path
+        return _compiled(self.env, path, [source.node], job)
 
     def _front_end(self, source: Source) -> frontends.FrontEnd:
         try:
