@@ -351,15 +351,21 @@ def _read_by(task: Task, number: int, source: makefiles.Source) -> set[Path]:
 def _edit(task: Task, who: str, stage: str) -> Path | None:
     """Puts one statement more into a kernel, or into `main`; None where there is none to be found. The file that was edited."""
     pattern, text = (KERNEL, EDIT_KERNEL) if stage == "kernel" else (MAIN, EDIT_HOST)
-    top = task.copy(who)
-    sources = [top / source.path for source in task.program.sources]
-    headers = sorted(path for kind in SOURCES for path in top.rglob(kind) if path not in sources)
-    for path in (*sources, *headers):
+    for path in _own(task, who):
         content = path.read_text(errors="surrogateescape")
         if match := _found(pattern, content):
             path.write_text(content[: match.end()] + text + content[match.end() :], errors="surrogateescape")
             return path
     return None
+
+
+def _own(task: Task, who: str) -> list[Path]:
+    """What may be edited, sources first: files that were copied. What a build put there may be links to what is not ours."""
+    top = task.copy(who)
+    copied = sorted(path.relative_to(task.folder) for kind in SOURCES for path in task.folder.rglob(kind))
+    named = [Path(source.path) for source in task.program.sources]
+    paths = [top / path for path in dict.fromkeys((*named, *copied))]
+    return [path for path in paths if path.is_file() and not path.is_symlink() and path.resolve().is_relative_to(top.resolve())]
 
 
 def _found(pattern: re.Pattern[str], content: str) -> re.Match[str] | None:
@@ -369,25 +375,43 @@ def _found(pattern: re.Pattern[str], content: str) -> re.Match[str] | None:
 
 
 def _registered(task: Task) -> dict[str, Any]:
-    """What objects of both register: counts, and the names that only one has. What is private to a source nvcc calls after its path."""
+    """What objects of both register: counts, and the names that only one has.
+
+    Variables that are private to a source nvcc registers all; clang, those that host code names: they are counted apart.
+    """
     counts: Counter[str] = Counter()
     unlike: list[str] = []
     for number, source in enumerate(task.program.sources):
         if source.cuda:
             ours, theirs = (_names(task.copy(who) / _object(number, source)) for who in ("ours", "nvcc"))
-            counts += Counter({"kernels": len(ours[0]), "variables": len(ours[1])})
-            for mine, other in zip(ours, theirs, strict=True):
-                unlike += [f"ours {name}" for name in sorted((mine - other).elements())]
-                unlike += [f"nvcc {name}" for name in sorted((other - mine).elements())]
-    return {**counts, "unlike": unlike}
+            counts += Counter({"kernels": ours.kernels.total(), "variables": ours.variables.total()})
+            unlike += [f"ours {name}" for name in (*(ours.kernels - theirs.kernels), *(ours.variables - theirs.variables))]
+            unlike += [f"nvcc {name}" for name in theirs.kernels - ours.kernels]
+            only = [name for name in theirs.variables - ours.variables if name not in theirs.private]
+            unlike += [f"nvcc {name}" for name in only]
+            counts["private"] += (theirs.variables - ours.variables).total() - len(only)
+    return {**counts, "unlike": sorted(unlike)}
+
+
+@dataclass(frozen=True)
+class Names:
+    """What one object registers, as often as it does."""
+
+    kernels: Counter[str]
+    variables: Counter[str]
+    private: set[str]
+    """Those of the variables that no other source sees."""
 
 
 _PRIVATE = re.compile(r"_GLOBAL__N_[_\w]*?_[0-9a-f]{8}(?:_\d+)?|\d+_INTERNAL_\w+?_[0-9a-f]{8}(?:_\d+)?")
 
 
-def _names(path: Path) -> tuple[Counter[str], Counter[str]]:
-    found = registered.read(path.read_bytes(), path=path.name)
-    return Counter(map(_public, found.kernels)), Counter(map(_public, found.variables))
+def _names(path: Path) -> Names:
+    data = path.read_bytes()
+    found = registered.read(data, path=path.name)
+    kernels, variables = (Counter(map(_public, names)) for names in (found.kernels, found.variables))
+    hidden = {name for name in found.variables if "_INTERNAL_" in name or f"_ZL{len(name)}{name}\0".encode() in data}
+    return Names(kernels=kernels, variables=variables, private=set(map(_public, hidden)))
 
 
 def _public(name: str) -> str:
@@ -425,8 +449,11 @@ def _table(rows: list[dict[str, Any]]) -> str:
         lines.append(f"nothing: {median(idle):.2f} s of CPU in the middle, at most {max(idle):.2f}")
     counted = Counter[str]()
     for row in both:
-        counted += Counter({name: row["registered"].get(name, 0) for name in ("kernels", "variables")})
-    lines.append(f"registered: {counted['kernels']} kernels, {counted['variables']} variables; unlike nvcc's in {_unlike(both)}")
+        counted += Counter({name: row["registered"].get(name, 0) for name in ("kernels", "variables", "private")})
+    lines.append(
+        f"registered: {counted['kernels']} kernels, {counted['variables']} variables, by nvcc alone {counted['private']} private ones"
+    )
+    lines.append(f"unlike nvcc's: {_unlike(both)}")
     return "\n".join(lines)
 
 

@@ -25,6 +25,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
 _RELOCATION = struct.Struct("<QQq")  # Elf64_Rela
 _RELA = 4  # SHT_RELA
 _PROGBITS, _READ_ONLY, _WRITE_ALLOC_EXEC = 1, 2, 7  # SHT_PROGBITS; SHF_ALLOC, and that with SHF_WRITE and SHF_EXECINSTR
+_STRINGS = 0x20  # SHF_STRINGS
 _LITTLE_64 = b"\x7fELF\x02\x01"
 _BEFORE = {(62, 2): 4, (62, 4): 4}
 """(machine, type) → what x86-64's relocations count from the end of the instruction: R_X86_64_PC32, R_X86_64_PLT32."""
@@ -115,15 +116,17 @@ def _symbols(data: bytes, table: _Section, sections: Sequence[_Section]) -> _Tab
 
 def _calls(data: bytes, code: _Section, sections: Sequence[_Section], table: _Table, machine: int) -> Iterator[tuple[str, str]]:
     """(function, name) of each registration in one section's code."""
-    last = 0
+    last = constant = 0
     entries = _RELOCATION.iter_unpack(data[code.offset : code.offset + code.size])
     for _, info, addend in sorted(entries) if table.registers else ():
         number, kind = info >> 32, info & 0xFFFFFFFF
         symbol = table.symbols[number]
         if number in table.registers:
-            yield table.registers[number], _text(data, last)
+            yield table.registers[number], _text(data, last or constant)
         elif 0 < symbol.section < len(sections) and (held := sections[symbol.section]).is_read_only:
-            last = held.offset + symbol.value + addend + _BEFORE.get((machine, kind), 0)
+            constant = held.offset + symbol.value + addend + _BEFORE.get((machine, kind), 0)
+            # A variable's own place on the host may be among the constants too, and be named behind its name.
+            last = constant if held.flags & _STRINGS else last
 
 
 def _kernel_of(stub: str) -> str:

@@ -99,7 +99,9 @@ def declare_object(env: Any, session: Session, target: Any, source: Any, *, shar
     path = Path(target.get_abspath())
     own = {name: value for name, value in _internals.overrides(env).items() if name.startswith("GPU_") or name in settings.PER_SOURCE}
     if (passed := settings.nvcc_host(env, session.arguments, own)) is not None:
-        _attach(target, host_nvcc.object_job(env, session, target, source, own=own, passed=passed, shared=shared), None)
+        made, module = host_nvcc.object_job(env, session, target, source, own=own, passed=passed, shared=shared)
+        if _attach(target, made, None) and "CompilationDatabase" in env["BUILDERS"]:
+            editor.enter_nvcc(env, session, made, module)
         return
     flags, host_flags = settings.host_flags(env, session.arguments, own, shared=shared)
     module = _module(env, session, source, own, reading=reading(flags))
