@@ -56,7 +56,13 @@ void a() {
     "src/b/k.cu": '#include "shared.h"\n__global__ void k(float* p) { *p = 3; }\nvoid b() { k<<<1, 2>>>(nullptr); add<1><<<1, block()>>>(nullptr); }\n',
     "src/c/k.cu": '#include "shared.h"\n__global__ void l(float* p) { *p = 4; }\nvoid c() { l<<<1, 3>>>(nullptr); add<2><<<1, block()>>>(nullptr); }\n',
     # What the host alone sets: no kernel is there to read it.
-    "src/set.cu": "__constant__ double limits[2];\nstatic __device__ long seed;\nint set() { return &seed == nullptr; }\n",
+    "src/set.cu": """\
+template <class T, int Dimensions, int Mode> struct __attribute__((device_builtin_texture_type)) texture {};
+texture<float, 2, 0> image;
+__constant__ double limits[2];
+static __device__ long seed;
+int set() { return &seed == nullptr; }
+""",
     "src/d.cu": "__global__ void m(float* p) { *p = 5; }\nvoid d() { m<<<1, 4>>>(nullptr); }\n",
 }
 
@@ -124,10 +130,12 @@ def test_each_object_holds_the_fatbin_of_its_own_kernels(program: Project) -> No
 def test_variables_without_a_kernel_are_in_an_image_of_their_own(program: Project) -> None:
     image = program.bytes("build/set.o.gpu/set.cu.fatbin")
     assert image in program.bytes("build/set.o")
-    assert program.variables("set.cu", stem="build/set.o.gpu") == ["_ZL4seed", "limits"]
+    assert {"_ZL4seed", "limits"} <= {*program.variables("set.cu", stem="build/set.o.gpu")}
     assert ".global .align 8 .u64 _ZL4seed" in program.read("build/set.o.gpu/set.cu/compute_80.ptx")
+    assert ".global .texref image" in program.read("build/set.o.gpu/set.cu/compute_80.ptx")  # as headers before CUDA 12 declare textures
+    assert registered(said(program.path("app")), "texture") == ["image 2"]
     [state, kernels] = [program.manifest("build/set.o.gpu")["modules"]["set.cu"][name] for name in ("state", "kernels")]
-    assert [(each["symbol"], each["bytes"]) for each in state] == [("_ZL4seed", 8), ("limits", 16)]
+    assert [(each["symbol"], each["bytes"]) for each in state] == [("_ZL4seed", 8), ("image", 8), ("limits", 16)]
     assert kernels == {}
 
 
