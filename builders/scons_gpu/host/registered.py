@@ -30,6 +30,7 @@ _LITTLE_64 = b"\x7fELF\x02\x01"
 _BEFORE = {(62, 2): 4, (62, 4): 4}
 """(machine, type) → what x86-64's relocations count from the end of the instruction: R_X86_64_PC32, R_X86_64_PLT32."""
 _STUB = "__device_stub__"
+_NAME = re.compile(rb"[A-Za-z_$][\w$.]*\0")
 _LENGTH = re.compile(r"L?(\d+)")
 _KERNEL = "__cudaRegisterFunction"
 _VARIABLES = ("__cudaRegisterVar", "__cudaRegisterManagedVar", "__cudaRegisterTexture", "__cudaRegisterSurface")
@@ -124,9 +125,12 @@ def _calls(data: bytes, code: _Section, sections: Sequence[_Section], table: _Ta
         if number in table.registers:
             yield table.registers[number], _text(data, last or constant)
         elif 0 < symbol.section < len(sections) and (held := sections[symbol.section]).is_read_only:
-            constant = held.offset + symbol.value + addend + _BEFORE.get((machine, kind), 0)
-            # A variable's own place on the host may be among the constants too, and be named behind its name.
-            last = constant if held.flags & _STRINGS else last
+            place = held.offset + symbol.value + addend + _BEFORE.get((machine, kind), 0)
+            # A variable's own place on the host may be among the constants too, and come behind its name.
+            if held.flags & _STRINGS:
+                last = place
+            elif _NAME.match(data, place):  # without optimisation strings have no section of their own
+                constant = place
 
 
 def _kernel_of(stub: str) -> str:
