@@ -50,6 +50,9 @@ void __cudaRegisterFunction(void** handle, const char* stub, char* device, const
 void __cudaRegisterVar(void** handle, char* host, char* device, const char* name, int external, size_t size, int constant, int global) {
   printf("variable %s %zu %s\n", device, size, constant ? "constant" : "global");
 }
+void __cudaRegisterTexture(void** handle, void* host, void** place, char* device, int dimensions, int normalized, int external) {
+  printf("texture %s %d\n", device, dimensions);
+}
 unsigned __cudaPushCallConfiguration(dim3 g, dim3 b, size_t shared, void* s) { grid = g; block = b; bytes = shared; stream = s; return 0; }
 int __cudaPopCallConfiguration(dim3* g, dim3* b, size_t* shared, void* s) { *g = grid; *b = block; *shared = bytes; *(void**)s = stream; return 0; }
 int cudaLaunchKernel(const void* stub, dim3 g, dim3 b, void** args, size_t shared, void* s) {

@@ -6,7 +6,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from project import Project, ll
+from project import CUDA, Project, ll
 
 if TYPE_CHECKING:
     from scons_gpu.toolchain.tools import Toolchain
@@ -80,6 +80,24 @@ def test_a2_adding_one_builds_that_one_only(project: Project) -> None:
     assert project.compiled() == ["one", "two"]
     assert project.files("build/net/net/sm_80*") == before
     project.idle()
+
+
+@pytest.mark.parametrize("archs", [("sm_90", "compute_90"), ("compute_90", "sm_90")])
+def test_a2_clang_reads_a_source_once_for_a_gpu_and_its_dialect(project: Project, archs: tuple[str, ...]) -> None:
+    project.write("k.cu", "__global__ void k(int* p) { *p = 1; }\n")
+    project.write("SConstruct", f'{CUDA}env["GPU_ARCHS"] = {[*archs]}\nenv.GpuProgram("build/net", env.GpuModule("net", ["k.cu"]))\n')
+    steps = [line for line in project.build("GPU_SOURCECOMSTR=").lines if "k.cu.sm_90.ll" in line or "k.cu.compute_90.ll" in line]
+    made = [line.split()[0] for line in steps]
+    assert (made, steps[1].split()[1:]) == (
+        ["scons-gpu", "cp"],
+        [str(project.path(f"build/net/net/k.cu.{arch}.ll")) for arch in ("sm_90", "compute_90")],
+    )
+    assert project.done()["source"] == 2
+    assert project.read("build/net/net/k.cu.compute_90.ll") == project.read("build/net/net/k.cu.sm_90.ll")
+    project.idle()
+    project.edit("k.cu", "1", "2")
+    project.build()
+    assert project.compiled() == ["k(int*)"] * 2
 
 
 def test_a2_sm_90_and_sm_90a_are_two(project: Project, toolchain: Toolchain) -> None:

@@ -111,6 +111,23 @@ def test_g2_what_only_the_host_uses_is_in_the_image(project: Project, toolchain:
     assert [state["symbol"] for state in project.manifest()["modules"]["image"]["state"]] == expected
 
 
+@pytest.mark.parametrize("how", ["", "GPU_LINK=whole", "GPU_PROVIDER=none", "GPU_PROVIDER=nvjitlink"])
+def test_g2_a_module_of_variables_alone_has_an_image_of_them(project: Project, how: str) -> None:
+    project.write("net.ll", LL_HEAD + "@limits = addrspace(4) externally_initialized global [4 x float] zeroinitializer\n")
+    project.write("SConstruct", 'env.GpuProgram("build/net", env.GpuModule("net", ["net.ll"]))\n')
+    project.build(*how.split())
+    module = project.manifest()["modules"]["net"]
+    assert (module["kernels"], module["state"]) == ({}, [{"symbol": "limits", "bytes": 16, "space": "constant"}])
+    if how == "GPU_PROVIDER=none":
+        assert "limits[16]" in project.read("build/net/net/sm_90.ptx")
+    else:
+        assert project.variables("net") == ["limits"]
+    project.idle(*how.split())
+    project.write("net.ll", LL_HEAD)
+    project.build(*how.split())
+    assert (project.manifest()["modules"]["net"]["images"], project.exists("build/net/net.fatbin")) == ({}, False)
+
+
 TABLE = ", ".join(f"i32 {(number * 2654435761) % 65521}" for number in range(10_000))
 ZEROS = ", ".join("i32 9" for _ in range(10_000))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 SCONSTRUCT = """\
 import scons_gpu
 env = Environment(
-    tools=["default", "gpu"],
+    tools=["default", "compilation_db", "gpu"],
     toolpath=[scons_gpu.TOOLPATH],
     GPU_HOST="nvcc",
     GPU_NVCCFLAGS="-gencode arch=compute_90,code=[sm_90,compute_90] -Iinc -DSCALE=2 --extended-lambda -prec-div=false -Xcompiler -Wall",
@@ -25,6 +27,7 @@ env = Environment(
 part = env.StaticLibrary("build/part", ["part.cu"])
 app = env.Program("app", ["main.cpp", "a.cu"], LIBS=[part])
 Default(app)
+env.CompilationDatabase()
 """
 APP = """\
 #include <cstdio>
@@ -58,6 +61,20 @@ def test_the_program_links_starts_and_tells_what_the_driver_says(program: Projec
     assert told.stdout == "a, b: 1\n"
     assert program.done() == {"host": 2}
     assert not program.exists("a.o.gpu")
+
+
+def test_editors_read_what_nvcc_compiles_as_clang_would(program: Project) -> None:
+    """With the defines, folders and host flags that nvcc has; the flags that clang lacks are left out."""
+    program.build("compile_commands.json")
+    entries = json.loads(program.read("compile_commands.json"))
+    assert [(entry["file"], entry["output"]) for entry in entries if entry["file"].endswith(".cu")] == [
+        ("part.cu", "part.o"),
+        ("a.cu", "a.o"),
+    ]
+    words = shlex.split(entries[-1]["command"])
+    assert {"-DSCALE=2", "-Iinc", '-DGREETING="a, b"', "-std=gnu++17", "--offload-arch=sm_90"} <= {*words}
+    read = subprocess.run([*words, "-fsyntax-only"], cwd=program.root, capture_output=True, text=True, check=False)
+    assert (read.returncode, read.stderr) == (0, "")
 
 
 def test_r1_r4_headers_are_watched_and_nothing_else_is_done(program: Project) -> None:

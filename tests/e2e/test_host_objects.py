@@ -28,14 +28,14 @@ env.Append(CPPPATH=["src"], CCFLAGS=[ARGUMENTS.get("OPTIMISED", "-O1")], LIBS=["
 env.VariantDir("build", "src", duplicate=0)
 part = env.StaticLibrary("build/part", ["build/c/k.cu"])
 extra = env.SharedLibrary("build/extra", ["build/d.cu"])
-app = env.Program("app", ["build/main.cpp", "build/util.cpp", "build/a.cu", "build/b/k.cu"], LIBS=[part, extra, "cudart"])
+app = env.Program("app", ["build/main.cpp", "build/util.cpp", "build/a.cu", "build/b/k.cu", "build/set.cu"], LIBS=[part, extra, "cudart"])
 Default(app)
 env.SharedObject("build/a.cu")
 """
 )
 
 SOURCES = {
-    "src/main.cpp": "#include <cstdio>\nvoid a();\nvoid b();\nvoid c();\nvoid d();\nint used();\nint main() { std::setbuf(stdout, nullptr); a(); b(); c(); d(); return used(); }\n",
+    "src/main.cpp": "#include <cstdio>\nvoid a();\nvoid b();\nvoid c();\nvoid d();\nint used();\nint set();\nint main() { std::setbuf(stdout, nullptr); a(); b(); c(); d(); return used() + set(); }\n",
     "src/util.cpp": "int used() { return 0; }\n",
     # As CUB's and Thrust's kernels are named after all architectures that the file is compiled for.
     "src/shared.h": "#define NAMED(list) NAMED_(list)\n#define NAMED_(list, ...) for_##list\n"
@@ -55,6 +55,14 @@ void a() {
 """,
     "src/b/k.cu": '#include "shared.h"\n__global__ void k(float* p) { *p = 3; }\nvoid b() { k<<<1, 2>>>(nullptr); add<1><<<1, block()>>>(nullptr); }\n',
     "src/c/k.cu": '#include "shared.h"\n__global__ void l(float* p) { *p = 4; }\nvoid c() { l<<<1, 3>>>(nullptr); add<2><<<1, block()>>>(nullptr); }\n',
+    # What the host alone sets: no kernel is there to read it.
+    "src/set.cu": """\
+template <class T, int Dimensions, int Mode> struct __attribute__((device_builtin_texture_type)) texture {};
+texture<float, 2, 0> image;
+__constant__ double limits[2];
+static __device__ long seed;
+int set() { return &seed == nullptr; }
+""",
     "src/d.cu": "__global__ void m(float* p) { *p = 5; }\nvoid d() { m<<<1, 4>>>(nullptr); }\n",
 }
 
@@ -97,8 +105,14 @@ def test_all_is_registered_once_and_parameters_arrive_in_order(program: Project)
     lines = said(program.path("app"))
     assert [line for line in lines if line.startswith("launch")] == LAUNCHES
     assert registered(lines, "kernel") == KERNELS
-    assert registered(lines, "variable") == ["_ZL4hits 4 global", "scale 16 constant", "unused 4 global"]
-    assert registered(lines, "fatbin") == ["1"] * 4
+    assert registered(lines, "variable") == [
+        "_ZL4hits 4 global",
+        "_ZL4seed 8 global",
+        "limits 16 constant",
+        "scale 16 constant",
+        "unused 4 global",
+    ]
+    assert registered(lines, "fatbin") == ["1"] * 5
 
 
 def test_each_object_holds_the_fatbin_of_its_own_kernels(program: Project) -> None:
@@ -111,6 +125,31 @@ def test_each_object_holds_the_fatbin_of_its_own_kernels(program: Project) -> No
         ".text"
         in subprocess.run(["objdump", "-h", str(program.path("build/libextra.so"))], capture_output=True, text=True, check=True).stdout
     )
+
+
+def test_variables_without_a_kernel_are_in_an_image_of_their_own(program: Project) -> None:
+    image = program.bytes("build/set.o.gpu/set.cu.fatbin")
+    assert image in program.bytes("build/set.o")
+    assert {"_ZL4seed", "limits"} <= {*program.variables("set.cu", stem="build/set.o.gpu")}
+    assert ".global .align 8 .u64 _ZL4seed" in program.read("build/set.o.gpu/set.cu/compute_80.ptx")
+    assert ".global .texref image" in program.read("build/set.o.gpu/set.cu/compute_80.ptx")  # as headers before CUDA 12 declare textures
+    assert registered(said(program.path("app")), "texture") == ["image 2"]
+    [state, kernels] = [program.manifest("build/set.o.gpu")["modules"]["set.cu"][name] for name in ("state", "kernels")]
+    assert [(each["symbol"], each["bytes"]) for each in state] == [("_ZL4seed", 8), ("image", 8), ("limits", 16)]
+    assert kernels == {}
+
+
+def test_each_object_has_a_manifest_that_commands_read(program: Project) -> None:
+    """With the kernels of its device's half; a build that edits nothing writes none."""
+    listed = json.loads(program.command("kernels", "--json", "build/b/k.o.gpu.json").stdout)
+    assert listed["program"] == "k.o.gpu"
+    assert [(one["symbol"], one["arch"]) for one in listed["kernels"]] == [
+        (name, arch) for name in ("_Z1kPf", "_ZN7for_8003addILi1EEEvPf") for arch in ("compute_80", "sm_90")
+    ]
+    assert {one["registers"] for one in listed["kernels"] if one["arch"] == "sm_90"} <= {*range(1, 64)}
+    compared = program.command("compare", "--json", "build/b/k.o.gpu.json")
+    assert (compared.returncode, len(json.loads(compared.stdout)["kernels"])) == (0, 2)
+    assert program.manifest("build/d.os.gpu")["modules"]["d.cu"]["fatbin"] == "d.os.gpu/d.cu.fatbin"
 
 
 def test_nvcc_registers_the_same_names(program: Project, toolchain: Toolchain, tmp_path: Path) -> None:
@@ -129,10 +168,10 @@ def test_nvcc_registers_the_same_names(program: Project, toolchain: Toolchain, t
 
 
 def test_a_source_costs_few_nodes(program: Project) -> None:
-    """Per architecture IR, index, plan and image; the fatbin, and the object."""
-    tree = program.build("--tree=all", "-n", "build/d.os").stdout
+    """Per architecture IR, index, plan and image; the fatbin, the manifest and the object."""
+    tree = program.build("--tree=all", "-n", "build/d.os", "build/d.os.gpu.json").stdout
     nodes = set(re.findall(r"[+-]-(build/d\.os\S*)", tree))
-    assert len(nodes) == 2 * 4 + 2
+    assert len(nodes) == 2 * 4 + 3
 
 
 def test_a_shared_object_of_the_same_source_shares_all_device_work(program: Project) -> None:
@@ -164,9 +203,9 @@ def test_r3_each_edit_compiles_what_it_concerns(program: Project) -> None:
     assert "launch _ZN7for_8003addILi2EEEvPf 1,1,1 64,1,1 0" in said(program.path("app"))
 
     program.build("OPTIMISED=-O2")
-    assert program.done() == {"host": 4}
+    assert program.done() == {"host": 5}
     program.build("OPTIMISED=-O2", "GPU_HOSTFLAGS=-DUNKNOWN_TO_ALL")
-    assert program.done() == {"host": 4}
+    assert program.done() == {"host": 5}
     program.idle("OPTIMISED=-O2", "GPU_HOSTFLAGS=-DUNKNOWN_TO_ALL")
 
 
@@ -216,6 +255,7 @@ def test_a_source_without_device_code_is_compiled_by_clang_alone(project: Projec
     project.build()
     assert said(project.path("none")) == []
     assert not project.exists("none.o.gpu/none.cu.fatbin")
+    assert project.manifest("none.o.gpu")["modules"]["none.cu"]["images"] == {}
     project.idle()
 
 

@@ -217,6 +217,12 @@ def test_warnings_are_handed_out(here: Toolchain, tmp_path: Path) -> None:
 # Errors.
 
 
+def test_what_nvcc_and_gpp_only_warn_of_is_no_error(here: Toolchain, tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text("__global__ void k(float *p) { register float x = p[1]; *p = x; }\n")
+    _, result = compiled(here, tmp_path, options=ClangOptions(flags=(*BARE, "-std=c++17")))
+    assert "warning: ISO C++17 does not allow 'register' storage class specifier" in result.output
+
+
 def test_a_source_that_does_not_compile(here: Toolchain, tmp_path: Path) -> None:
     top = tree(tmp_path, {"src/k.cu": "__global__ void k() {\n  undeclared = 1;\n}\n"})
     with pytest.raises(SourceError) as caught:

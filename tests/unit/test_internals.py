@@ -450,7 +450,7 @@ def needs():
 made = {}
 program = env.Command("program", "main", Copy("$TARGET", "$SOURCE"), target_scanner=Scanner(lambda node, env, path: [env.File(ARGUMENTS.get("library", "first"))]))[0]
 job = Job("object", make=lambda: " ".join(made))
-job.needs = needs
+job.needs, job.besides = needs, ()
 program.add_dependency([late(env, "object", [], job)])
 artefact(env, "first", [env.File("first.source")], Job("first", make=lambda: Path("first.source").read_text()))
 artefact(env, "second", [env.File("second.source")], Job("second", make=lambda: "b c"))

@@ -21,6 +21,7 @@ extern void __cudaRegisterFunction(void**, const void*, const char*, const char*
 extern void __cudaRegisterVar(void**, void*, const char*, const char*, int);
 extern void other(const char*, double);
 static int a, b;
+static const int table[4] = {1, 2, 3, 4};
 void __device_stub__plain(void) {}
 void start(void** handle) {
   other("a string that is no name", 2.5);
@@ -28,6 +29,7 @@ void start(void** handle) {
   other("another", 3.5);
   __cudaRegisterFunction(handle, &b, "second", "second", -1);
   __cudaRegisterVar(handle, &b, "third", "third", 4);
+  __cudaRegisterVar(handle, (void*)&table, "fourth", "fourth", 4);
 }
 """
 
@@ -40,7 +42,7 @@ def test_names_are_read_in_order(toolchain: Toolchain, tmp_path: Path, compiler:
     command = [toolchain.clang.path if compiler == "clang" else "gcc", *flags.split(), "-c", "-o", "k.o", "k.c"]
     subprocess.run(command, check=True, cwd=tmp_path)
     found = read((tmp_path / "k.o").read_bytes(), path="k.o")
-    assert found == Registered(kernels=("first", "second"), variables=("third",), stubs=("plain",))
+    assert found == Registered(kernels=("first", "second"), variables=("third", "fourth"), stubs=("plain",))
     with (tmp_path / "k.o").open("rb") as file:
         assert ELFFile(file).num_sections() > 5
 

@@ -55,8 +55,8 @@ class Linker:
         `whole`: assembled in one piece, as a plan of that link mode is anyway.
         """
         store = Store([self.store])
-        if not plan.units:
-            msg = "there is nothing to link: no source of the module has a kernel"
+        if plan.is_empty:
+            msg = "there is nothing to link: no source of the module has a kernel or a variable of the device"
             raise RefusedError(msg, module=plan.module, arch=plan.arch)
         if self.as_ptx or not parse(plan.arch)[0].real:
             return merge_module(plan, {part.digest: _ptx(store, plan, part) for part in plan.parts}).encode()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from scons_gpu.errors import SourceError, ToolMissingError, ToolSilentError
 from scons_gpu.host.flags import position_independent
 from scons_gpu.source import relocatable
-from scons_gpu.source.clang import SDK, Compiled, environ, from_top, prefix_maps, settled
+from scons_gpu.source.clang import LENIENT, SDK, Compiled, environ, from_top, prefix_maps, settled
 from scons_gpu.source.depfile import read_depfile
 from scons_gpu.source.diagnostics import classify, warnings_of
 from scons_gpu.store.files import write_atomic
@@ -32,6 +32,7 @@ _QUIET = (
     "-Wno-unused-command-line-argument",
     "-Wno-unknown-warning-option",
     "-Wno-ignored-optimization-argument",
+    LENIENT,
 )
 """The project's flags were chosen for its own C++ compiler: what clang only passes over is no news."""
 

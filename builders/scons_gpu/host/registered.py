@@ -25,10 +25,12 @@ _SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
 _RELOCATION = struct.Struct("<QQq")  # Elf64_Rela
 _RELA = 4  # SHT_RELA
 _PROGBITS, _READ_ONLY, _WRITE_ALLOC_EXEC = 1, 2, 7  # SHT_PROGBITS; SHF_ALLOC, and that with SHF_WRITE and SHF_EXECINSTR
+_STRINGS = 0x20  # SHF_STRINGS
 _LITTLE_64 = b"\x7fELF\x02\x01"
 _BEFORE = {(62, 2): 4, (62, 4): 4}
 """(machine, type) → what x86-64's relocations count from the end of the instruction: R_X86_64_PC32, R_X86_64_PLT32."""
 _STUB = "__device_stub__"
+_NAME = re.compile(rb"[A-Za-z_$][\w$.]*\0")
 _LENGTH = re.compile(r"L?(\d+)")
 _KERNEL = "__cudaRegisterFunction"
 _VARIABLES = ("__cudaRegisterVar", "__cudaRegisterManagedVar", "__cudaRegisterTexture", "__cudaRegisterSurface")
@@ -115,15 +117,20 @@ def _symbols(data: bytes, table: _Section, sections: Sequence[_Section]) -> _Tab
 
 def _calls(data: bytes, code: _Section, sections: Sequence[_Section], table: _Table, machine: int) -> Iterator[tuple[str, str]]:
     """(function, name) of each registration in one section's code."""
-    last = 0
+    last = constant = 0
     entries = _RELOCATION.iter_unpack(data[code.offset : code.offset + code.size])
     for _, info, addend in sorted(entries) if table.registers else ():
         number, kind = info >> 32, info & 0xFFFFFFFF
         symbol = table.symbols[number]
         if number in table.registers:
-            yield table.registers[number], _text(data, last)
+            yield table.registers[number], _text(data, last or constant)
         elif 0 < symbol.section < len(sections) and (held := sections[symbol.section]).is_read_only:
-            last = held.offset + symbol.value + addend + _BEFORE.get((machine, kind), 0)
+            place = held.offset + symbol.value + addend + _BEFORE.get((machine, kind), 0)
+            # A variable's own place on the host may be among the constants too, and come behind its name.
+            if held.flags & _STRINGS:
+                last = place
+            elif _NAME.match(data, place):  # without optimisation strings have no section of their own
+                constant = place
 
 
 def kernel_of(stub: str) -> str:

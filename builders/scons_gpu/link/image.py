@@ -68,14 +68,14 @@ def link_image(
     options: AssembleOptions,
     besides: Sequence[tuple[Path, Library]] = (),
 ) -> Image | None:
-    """The image of `plan`, from the relocatable object of each part's digest; None for a module without kernels.
+    """The image of `plan`, from the relocatable object of each part's digest; None for a module without kernels and state.
 
     An object is as `Store.load` gives it, its bytes those that its record tells of; None for one that is missing or damaged. Table
     objects are taken only where an object that is taken has an undefined symbol for them. `besides`: files with device code that the
     linker reads itself, of archives what is asked for. Raises DamagedError, LinkError,
     MissingSymbolError or a ToolError that name kernel, module and source.
     """
-    if not plan.units:
+    if plan.is_empty:
         return None
     try:
         taken = _taken(plan, lambda part: _object(plan, part, objects))

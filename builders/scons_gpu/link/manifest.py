@@ -160,7 +160,7 @@ class BuiltModule:
     bypass: bool = False
     submodules: tuple[str, ...] = ()
     archs: tuple[BuiltArch, ...] = ()
-    """Empty for a module that is bypassed or has no kernels."""
+    """Empty for a module that is bypassed or has no kernels and no state."""
     fatbin: Path | None = None
     bundle: Path | None = None
     inner: Module | None = None

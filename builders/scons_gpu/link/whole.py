@@ -71,12 +71,12 @@ def merge_module(plan: Plan, ptx: Mapping[str, Entry], *, warn: Callable[[str], 
 
 
 def assemble_whole(plan: Plan, ptx: Mapping[str, Entry | None], *, provider: Provider, options: AssembleOptions) -> Whole | None:
-    """The image of `plan`, from the PTX of each part's digest; None for a module without kernels.
+    """The image of `plan`, from the PTX of each part's digest; None for a module without kernels and state.
 
     Raises DamagedError for PTX that is missing, RefusedError for a part with assembling options of its own, LinkError, MissingSymbolError
     or a ToolError, which name kernel, module and source where the tool's words tell.
     """
-    if not plan.units:
+    if plan.is_empty:
         return None
     plan = replace(plan, parts=tuple(in_order(plan.parts)))
     try:

@@ -171,6 +171,11 @@ class Plan:
         """Every kernel, sorted by symbol."""
         return tuple(sorted((kernel for part in self.parts for kernel in part.kernels), key=lambda kernel: kernel.symbol))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to make an image of: no kernel, and no variable that the host may set. Tables alone nobody reads."""
+        return all(part.role == "table" for part in self.parts)
+
 
 def to_text(plan: Plan) -> str:
     """The plan as its file holds it: a line for each part, so that two plans diff."""

@@ -439,6 +439,7 @@ class Late(Artefact):
         job.expanded = True
         try:
             self.add_dependency(job.needs())
+            self.add_prerequisite(list(job.besides))
         except Exception as error:  # noqa: BLE001 - a hook: raised again when the job runs
             job.error = error
 

@@ -18,8 +18,9 @@ import SCons.Errors
 from scons_gpu.errors import GpuError, RefusedError, UsageError
 from scons_gpu.scons import _internals, settings
 from scons_gpu.scons.host import HostJob
-from scons_gpu.scons.images import read_plan, remove, without_units
+from scons_gpu.scons.images import makes_nothing, read_plan, remove
 from scons_gpu.scons.later import later
+from scons_gpu.scons.manifests import declare_manifest
 from scons_gpu.scons.packing import ModuleNode
 from scons_gpu.scons.program import Chain
 from scons_gpu.scons.steps import Outcome, Step, options_text
@@ -149,6 +150,8 @@ class RegisterJob(Step):
     tool: Tool | None = field(default=None, init=False)
     nvcc: NvccLink | None = field(default=None, init=False)
     libraries: Libraries | None = field(default=None, init=False)
+    besides: tuple[Any, ...] = field(default=(), init=False)
+    """The manifest: made with the object, and nothing that the object depends on."""
 
     def needs(self) -> list[Any]:
         """Declares the device code of the link. Called once, when the build looks at the object first. Raises GpuError."""
@@ -169,6 +172,7 @@ class RegisterJob(Step):
         self.tool = first.tool
         self.signature = options_text(clang=f"{first.tool.version} {first.tool.identity}", tool=identity())
         self.device, self.libraries = chain.fatbin(), chain.libraries
+        self.besides = (declare_manifest(self.env, self.workspace, self.target.parent, [self.device], tools=chain.tools),)
         return [self.device.node, *(plan for _, plan, _ in self.device.plans), *nodes]
 
     def _by_nvcc(self, nodes: Sequence[Any], by_nvcc: Sequence[Any]) -> list[Any]:
@@ -236,7 +240,7 @@ class RegisterJob(Step):
         found = [(job.source.name, entries.read(job.target.read_bytes(), path=str(job.target))) for job in self.objects]
         _check_twice(found)
         said = [_checked(source, read, plans) for source, read in found]
-        fatbin = None if without_units([path for _, _, path in self.device.plans]) else self.device.path
+        fatbin = None if makes_nothing([path for _, _, path in self.device.plans]) else self.device.path
         kinds = frozenset(kind for _, read in found for kind in read.kinds)
         write_atomic(self.target, registration.compile_registration(self.tool, fatbin, kinds=kinds, linked=self._linked(fatbin)))
         return Outcome(output="\n".join(dict.fromkeys(text for text in said if text)))

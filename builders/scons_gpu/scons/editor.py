@@ -10,23 +10,53 @@ from scons_gpu.host.flags import arch_list
 from scons_gpu.scons import _internals
 
 if TYPE_CHECKING:
-    from scons_gpu.scons.modules import Source
-    from scons_gpu.scons.program import Chain
+    from collections.abc import Callable, Sequence
 
-__all__ = ["enter", "enter_module"]
+    from scons_gpu.scons.host_nvcc import NvccObjectJob
+    from scons_gpu.scons.modules import Module, Source
+    from scons_gpu.scons.program import Chain
+    from scons_gpu.scons.session import Session
+    from scons_gpu.toolchain.arch import Target
+    from scons_gpu.toolchain.tools import Tool
+
+__all__ = ["enter", "enter_module", "enter_nvcc"]
 
 
 def enter(chain: Chain, source: Source, *, target: Any, options: HostOptions) -> None:
     """One source that clang compiles, for its module's first real architecture."""
-    archs = chain.settings.archs
+    _enter(
+        chain.env, source, lambda: (chain.clang(source), chain.tools.headers), archs=chain.settings.archs, target=target, options=options
+    )
+
+
+def enter_nvcc(env: Any, session: Session, job: NvccObjectJob, module: Module) -> None:
+    """One source that nvcc compiles, as clang would be told to: where there is one, which editors do not ask for."""
+    tools = session.toolchain(module.settings, job.workspace.facts)
+    if tools.clang is None or not tools.headers:
+        return
+    clang, front = tools.clang, job.source.options
+    options = HostOptions(
+        cpppath=job.options.cpppath,
+        defines=job.options.defines,
+        clang_flags=(*arch_list(job.options.archs), *front.from_nvcc, *front.flags),
+        flags=job.options.flags,
+        host_flags=job.options.host_flags,
+    )
+    target = env.File(str(job.target))
+    _enter(env, job.source, lambda: (clang, tools.headers), archs=job.options.archs, target=target, options=options)
+
+
+def _enter(  # noqa: PLR0913 - one keyword for each thing that decides
+    env: Any, source: Source, found: Callable[[], tuple[Tool, str]], *, archs: Sequence[Target], target: Any, options: HostOptions
+) -> None:
     arch = next((arch for arch in archs if arch.real), archs[0])
-    top, path = str(chain.env.fs.Top.get_abspath()), str(source.node.rfile().get_path())
+    top, path = str(env.fs.Top.get_abspath()), str(source.node.rfile().get_path())
 
     def command() -> str:
-        clang, headers = chain.clang(source), chain.tools.headers
+        clang, headers = found()
         return shlex.join(editor_command(clang, path, options=options, headers=headers, target=arch, output=target.get_path(), top=top))
 
-    _internals.enter_command(chain.env, target, source.node, command)
+    _internals.enter_command(env, target, source.node, command)
 
 
 def enter_module(chain: Chain) -> None:

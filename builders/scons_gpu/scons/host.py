@@ -14,8 +14,9 @@ from scons_gpu.errors import UsageError
 from scons_gpu.host.clang import HostOptions
 from scons_gpu.host.flags import arch_list, reading
 from scons_gpu.scons import _internals, settings
-from scons_gpu.scons.images import read_plan, without_units
+from scons_gpu.scons.images import makes_nothing, read_plan
 from scons_gpu.scons.later import later
+from scons_gpu.scons.manifests import declare_manifest
 from scons_gpu.scons.modules import declare_module
 from scons_gpu.scons.program import Chain
 from scons_gpu.scons.providers import check_tools, choice_for
@@ -61,7 +62,7 @@ class HostJob(Compiling):
     @property
     def fatbin(self) -> Path | None:
         """The device's half; None for a source without device code."""
-        return None if without_units([path for _, _, path in self.device.plans]) else self.device.path
+        return None if makes_nothing([path for _, _, path in self.device.plans]) else self.device.path
 
     def command(self) -> list[str]:
         """By hand: clang's own, as for a source with device code where that is not known yet."""
@@ -101,12 +102,14 @@ def declare_object(env: Any, session: Session, target: Any, source: Any, *, shar
     path = Path(target.get_abspath())
     own = {name: value for name, value in _internals.overrides(env).items() if name.startswith("GPU_") or name in settings.PER_SOURCE}
     if (passed := settings.nvcc_host(env, session.arguments, own)) is not None:
-        _attach(target, host_nvcc.object_job(env, session, target, source, own=own, passed=passed, shared=shared), None)
+        made, module = host_nvcc.object_job(env, session, target, source, own=own, passed=passed, shared=shared)
+        if _attach(target, made, None) and "CompilationDatabase" in env["BUILDERS"]:
+            editor.enter_nvcc(env, session, made, module)
         return
     flags, host_flags = settings.host_flags(env, session.arguments, own, shared=shared)
     module = _module(env, session, source, own, reading=reading(flags), relocatable=settings.relocatable(env, session.arguments, own))
     workspace = session.workspace(module.settings.store, fallback=path.with_name(".gpu-store"))
-    device, chain = _device(env, session, workspace, module, base=path.with_name(f"{path.name}.gpu"))
+    device, chain, manifest = _device(env, session, workspace, module, base=path.with_name(f"{path.name}.gpu"))
     front = module.sources[0]
     options = HostOptions(
         cpppath=front.options.cpppath,
@@ -140,6 +143,8 @@ def declare_object(env: Any, session: Session, target: Any, source: Any, *, shar
         device=device,
     )
     if _attach(target, job, device):
+        # Nobody names it, and nothing of the object depends on it.
+        target.add_prerequisite(manifest)
         editor.enter(chain, front, target=target, options=options)
 
 
@@ -173,8 +178,8 @@ def _module(  # noqa: PLR0913 - what a module is
     return dataclasses.replace(module, sources=(front,), settings=dataclasses.replace(module.settings, link=link))
 
 
-def _device(env: Any, session: Session, workspace: Workspace, module: Module, *, base: Path) -> tuple[ModuleNode, Chain]:
-    """The device's half, as the first object has it that asks for this very half."""
+def _device(env: Any, session: Session, workspace: Workspace, module: Module, *, base: Path) -> tuple[ModuleNode, Chain, list[Any]]:
+    """The device's half and its manifest (a link's own where sources are linked), as the first object has them that asks for this very half."""
     key = (module.sources[0].node, module.sources[0].options, module.settings)
     if key not in workspace.halves:
         tools = session.toolchain(module.settings, workspace.facts)
@@ -190,6 +195,8 @@ def _device(env: Any, session: Session, workspace: Workspace, module: Module, *,
             place=session.place(str(base), module.name),
         )
         chain.clang(module.sources[0])  # before anything is declared: the host's half needs it, whatever the device's front end is
-        workspace.halves[key] = chain.end(), chain
-    found: tuple[ModuleNode, Chain] = workspace.halves[key]
+        made = chain.end()
+        manifest = [declare_manifest(env, workspace, base, [made], tools=tools)] if made.node is not None else []
+        workspace.halves[key] = made, chain, manifest
+    found: tuple[ModuleNode, Chain, list[Any]] = workspace.halves[key]
     return found

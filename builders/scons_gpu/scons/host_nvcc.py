@@ -70,8 +70,8 @@ class NvccObjectJob(Compiling):
 
 def object_job(  # noqa: PLR0913 - what an object is made of
     env: Any, session: Session, target: Any, source: Any, *, own: Mapping[str, Any], passed: Sequence[str], shared: bool
-) -> NvccObjectJob:
-    """What makes the object; `passed` are flags for nvcc as they are. Raises ToolMissingError where there is no nvcc."""
+) -> tuple[NvccObjectJob, Module]:
+    """What makes the object, and its source as a module; `passed` are flags for nvcc as they are. Raises ToolMissingError."""
     path = Path(target.get_abspath())
     module = declare_module(env, session, Path(source.get_path()).name, [source], **own)
     workspace = session.workspace(module.settings.store, fallback=path.with_name(".gpu-store"))
@@ -87,7 +87,7 @@ def object_job(  # noqa: PLR0913 - what an object is made of
         tool=identity(),
         **{name: [arch.name for arch in value] if name == "archs" else value for name, value in vars(options).items()},
     )
-    return NvccObjectJob(
+    job = NvccObjectJob(
         workspace=workspace,
         name=module.sources[0].name,
         owners=[module.name],
@@ -101,6 +101,7 @@ def object_job(  # noqa: PLR0913 - what an object is made of
         top=str(env.fs.Top.get_abspath()),
         options=options,
     )
+    return job, module
 
 
 def _options(env: Any, session: Session, module: Module, own: Mapping[str, Any], *, shared: bool) -> NvccOptions:

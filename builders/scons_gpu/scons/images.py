@@ -31,7 +31,7 @@ else:
     plans, twins, whole = later("scons_gpu.plan"), later("scons_gpu.link.twins"), later("scons_gpu.link.whole")
     libraries, unit_files = later("scons_gpu.scons.libraries"), later("scons_gpu.scons.unit_files")
 
-__all__ = ["BundleJob", "ImageJob", "Linking", "PtxJob", "WholeJob", "read_plan", "remove", "without_units"]
+__all__ = ["BundleJob", "ImageJob", "Linking", "PtxJob", "WholeJob", "makes_nothing", "read_plan", "remove"]
 
 
 @dataclass(kw_only=True)
@@ -65,8 +65,8 @@ class Linking(Step):
         return list(dict.fromkeys(nodes))
 
     def makes_nothing(self) -> bool:
-        """A module without kernels makes no image."""
-        return without_units([path for _, path in self.decided()])
+        """A module without kernels and state makes no image."""
+        return makes_nothing([path for _, path in self.decided()])
 
     def raise_kept(self) -> None:
         """What went wrong while the units were looked up."""
@@ -112,9 +112,9 @@ def _read_plan(path: Path, inode: int, size: int, time: int) -> Plan:  # noqa: A
     return plans.from_text(path.read_text(encoding="utf-8"), path=str(path))
 
 
-def without_units(plans_: Sequence[Path]) -> bool:
-    """Whether all of these plans are there, and no unit in any."""
-    return all(path.exists() for path in plans_) and not any(read_plan(path).units for path in plans_)
+def makes_nothing(plans_: Sequence[Path]) -> bool:
+    """Whether all of these plans are there, and nothing in any that an image is made of."""
+    return all(path.exists() for path in plans_) and all(read_plan(path).is_empty for path in plans_)
 
 
 def remove(*paths: Path) -> None:
@@ -168,7 +168,7 @@ class OnePlan(Linking):
         """Checks every input, then writes image and resources."""
         self.raise_kept()
         plan = read_plan(self.plan)
-        if not plan.units:
+        if plan.is_empty:
             remove(self.target, self.sidecar)
             return Outcome(result="empty")
         entries = self.entries(self.recipe, plan)

@@ -72,7 +72,10 @@ def _through_cxx(smart: Callable[..., str]) -> Callable[..., str]:
 
     def chosen(source: Any, target: Any, env: Any, for_signature: Any) -> str:
         found = smart(source=source, target=target, env=env, for_signature=for_signature)
-        return "$CXX" if found == "$CC" and any(_objects(source, target, env)) else found
+        if found != "$CC" or not any(_objects(source, target, env)):
+            return found
+        # Without a C++ tool nobody has set it, and a command that begins with `-o` would pass for one whose failure does not matter.
+        return "$CXX" if env.get("CXX") else "g++"
 
     return _marked(chosen)
 

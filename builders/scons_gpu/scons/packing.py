@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scons_gpu.scons import sidecar
-from scons_gpu.scons.images import read_plan, remove, without_units
+from scons_gpu.scons.images import makes_nothing, read_plan, remove
 from scons_gpu.scons.later import later
 from scons_gpu.scons.steps import Outcome, Step
 from scons_gpu.store.files import write_atomic
@@ -47,7 +47,7 @@ class PackJob(Step):
 
     def makes_nothing(self) -> bool:
         """Without images there is no fatbin."""
-        return without_units(self.plans)
+        return makes_nothing(self.plans)
 
     def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
         """NVIDIA's own packer."""
@@ -121,7 +121,7 @@ class ModuleNode:
         found = []
         for target, _, path in self.plans:
             plan = read_plan(path)
-            if plan.units:
+            if not plan.is_empty:
                 found.append(sidecar.read(plan, path.with_name(f"{target.name}.{'cubin' if target.real and self.making else 'ptx'}")))
         return found
 

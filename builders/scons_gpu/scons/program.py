@@ -15,11 +15,12 @@ from scons_gpu.lower import options as lowering
 from scons_gpu.scons import _internals, asked
 from scons_gpu.scons.images import BundleJob, ImageJob, PtxJob, WholeJob
 from scons_gpu.scons.later import later
+from scons_gpu.scons.manifests import declare_manifest
 from scons_gpu.scons.modules import reach
-from scons_gpu.scons.packing import ManifestJob, ModuleNode, PackJob
+from scons_gpu.scons.packing import ModuleNode, PackJob
 from scons_gpu.scons.providers import check_tools, choice_for
 from scons_gpu.scons.recipe import Recipe
-from scons_gpu.scons.sources import CudaJob, IrJob, NvccJob, NvrtcJob, PtxSourceJob, SplitJob
+from scons_gpu.scons.sources import CudaJob, IrJob, NvccJob, NvrtcJob, PtxSourceJob, SameIrJob, SplitJob
 from scons_gpu.scons.steps import PlanJob, note_looking, options_text
 from scons_gpu.split import INDEX_FORMAT
 from scons_gpu.toolchain import frontends, versions
@@ -179,6 +180,27 @@ class Chain:
         front = self._front_end(source)
         if not front.divides:
             return self._nvidia(source, front, common, may_fail=may_fail), path
+        if not may_fail and (alike := self._alike(target)):
+            job = SameIrJob(**common, ir=self.text(source, alike), signature=options_text(arch=target.name, tool=identity()))
+            return _artefact(self.env, path, [self._once(source, alike)], job), path
+        return self._once(source, target, may_fail=may_fail), path
+
+    def _alike(self, target: Target) -> Target | None:
+        """The real architecture of the module's that clang compiles for as for this virtual one: `sm_90`, of `compute_90`."""
+        alike = [each for each in self.settings.archs if (each.number, each.suffix) == (target.number, target.suffix)]
+        return next((each for each in alike if each.real and not target.real), None)
+
+    def _once(self, source: Source, target: Target, *, may_fail: bool = False) -> Any:
+        """What clang makes of a source, as a node. A virtual architecture may have asked for it before."""
+        path = self.text(source, target)
+        asked_by, node = self.workspace.compiled.get(path, (None, None))
+        if asked_by is not self:
+            node = self._clang(source, target, path, may_fail=may_fail)
+            self.workspace.compiled[path] = self, node
+        return node
+
+    def _clang(self, source: Source, target: Target, path: Path, *, may_fail: bool) -> Any:
+        common = {**self.common(target, source.name, path), "source": source, "targeted": target}
         clang = self.clang(source)
         signature = options_text(
             clang=f"{clang.version} {clang.identity}",
@@ -196,7 +218,7 @@ class Chain:
             top=str(self.env.fs.Top.get_abspath()),
             may_fail=may_fail,
         )
-        return _compiled(self.env, path, [source.node], job), path
+        return _compiled(self.env, path, [source.node], job)
 
     def _front_end(self, source: Source) -> frontends.FrontEnd:
         try:
@@ -409,25 +431,11 @@ def declare_program(env: Any, session: Session, stem: str, root: Module) -> list
         raise UsageError(msg, hint="give each GpuProgram a name of its own")
     workspace.plans[str(base)] = []
     built = [_module(env, session, workspace, module, base) for module in modules]
-    nodes = [entry for entry in built if entry.node is not None]
-    manifest = base.with_name(f"{base.name}.json")
-    job = ManifestJob(
-        workspace=workspace,
-        name=os.path.relpath(manifest, env.fs.Top.get_abspath()),
-        target=manifest,
-        place=session.place(str(base)),
-        program=base.name,
-        modules=tuple(built),
-        tools=session.toolchain(root.settings, workspace.facts),
-    )
-    job.signature = _manifest_signature(built, job)
-    # The plans too: they may change, and the manifest with them, where no image does.
-    decided = [plan for entry in nodes for _, plan, _ in entry.plans]
-    node = _artefact(env, manifest, [*(entry.node for entry in nodes), *decided], job)
+    node = declare_manifest(env, workspace, base, built, tools=session.toolchain(root.settings, workspace.facts))
     note_looking(workspace)
     if workspace.choices.get(str(base)) or asked.wanted(env.fs, "gpu-dump"):
         dump.declare_dump(env, workspace, base=base)
-    return [node, *(entry.node for entry in nodes)]
+    return [node, *(entry.node for entry in built if entry.node is not None)]
 
 
 def _check_stores(root: Module, modules: Sequence[Module]) -> None:
@@ -454,16 +462,3 @@ def _module(env: Any, session: Session, workspace: Workspace, module: Module, ba
     if "CompilationDatabase" in env["BUILDERS"]:
         editor.enter_module(chain)
     return chain.bundle() if module.settings.link == "bundle" else chain.fatbin()
-
-
-def _manifest_signature(built: Sequence[ModuleNode], job: ManifestJob) -> str:
-    modules = [entry.module for entry in built]
-    tree = [[module.name, module.bypass, sorted(module.submodule_names)] for module in modules]
-    tools = {name: " ".join(fact) for name, fact in job.tools_used().items()}
-    return options_text(
-        modules=sorted(tree),
-        sources={module.name: [[source.stem, source.variant] for source in module.sources] for module in modules},
-        options={entry.module.name: entry.options() for entry in built},
-        tools=tools,
-        tool=identity(),
-    )

@@ -65,6 +65,8 @@ class Workspace:
     """Program → the choices that it has to make, as jobs and nodes: what a dump is made of."""
     chains: dict[Path, Any] = field(default_factory=dict)
     """Plans that are declared, by their file: helper modules have several users."""
+    compiled: dict[Path, tuple[Any, Any]] = field(default_factory=dict)
+    """IR that clang makes, by its file: who asked for it, and its node. Two architectures may have one text."""
     halves: dict[Any, Any] = field(default_factory=dict)
     """Device halves of the sources of ordinary objects, by what they are made of: an object and a shared one have one."""
     late: threading.Lock = field(default_factory=threading.Lock)

@@ -29,7 +29,7 @@ else:
     compiler, indexes, plans = later("scons_gpu.source.clang"), later("scons_gpu.split.index"), later("scons_gpu.plan")
     nvcc, ptx = later("scons_gpu.source.nvcc"), later("scons_gpu.source.ptx")
 
-__all__ = ["Compiling", "CudaJob", "IrJob", "NvccJob", "NvrtcJob", "PtxSourceJob", "SplitJob"]
+__all__ = ["Compiling", "CudaJob", "IrJob", "NvccJob", "NvrtcJob", "PtxSourceJob", "SameIrJob", "SplitJob"]
 
 
 @dataclass(kw_only=True)
@@ -77,6 +77,22 @@ class IrJob(FromSource):
     def more(self) -> dict[str, Any]:
         """What else the worker is told."""
         return {}
+
+
+@dataclass(kw_only=True)
+class SameIrJob(IrJob):
+    """IR of an architecture that clang knows by the name of another one of the module's: it is compiled once."""
+
+    ir: Path
+
+    def command(self) -> list[str]:
+        """By hand."""
+        return ["cp", str(self.ir), str(self.target)]
+
+    def work(self, node: Any) -> Outcome:  # noqa: ARG002 - a job's signature
+        """The same text in a file of its own name."""
+        write_atomic(self.target, self.ir.read_bytes())
+        return Outcome()
 
 
 @dataclass(kw_only=True)

@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.process import Finished
     from scons_gpu.toolchain.tools import Tool
 
-__all__ = ["SDK", "SYSTEM", "Compiled", "command", "compile_cuda", "environ", "from_top", "prefix_maps", "settled"]
+__all__ = ["LENIENT", "SDK", "SYSTEM", "Compiled", "command", "compile_cuda", "environ", "from_top", "prefix_maps", "settled"]
 
+LENIENT = "-Wno-error=register"
+"""nvcc and g++ only warn of `register`, which C++17 has not any more, and real sources are full of it."""
 SDK = "12.9"
 """What clang knows; it shapes which launch functions it calls, not which headers it can read."""
 # They would change what is compiled without being seen in the command line. SOURCE_DATE_EPOCH is what __DATE__ and __TIME__ tell.
@@ -67,6 +69,7 @@ def command(  # noqa: PLR0913 - one keyword for each thing that decides
         *("-S", "-emit-llvm", "-O3", "-Xclang", "-disable-llvm-passes"),
         *("-nocudalib", "-Xclang", f"-target-sdk-version={SDK}", "-Wno-unknown-cuda-version"),
         *(() if options.relocatable else ("--no-cuda-version-check",)),  # there clang says that it has no use for it
+        LENIENT,
         *("-stdlib=libstdc++", "--no-default-config", "-fno-crash-diagnostics", "-fno-color-diagnostics"),
         *prefix_maps(clang, source, headers=headers, top=top),
         *_code_flags(options),
