@@ -179,7 +179,7 @@ def _module(  # noqa: PLR0913 - what a module is
 
 
 def _device(env: Any, session: Session, workspace: Workspace, module: Module, *, base: Path) -> tuple[ModuleNode, Chain, list[Any]]:
-    """The device's half and its manifest (a link's own where sources are linked), as the first object has them that asks for this very half."""
+    """The device half and its manifest (none where a link has it), as the first object has them that asks for this very half."""
     key = (module.sources[0].node, module.sources[0].options, module.settings)
     if key not in workspace.halves:
         tools = session.toolchain(module.settings, workspace.facts)
