@@ -148,6 +148,11 @@ def test_one_kernel_for_several_architectures_is_no_question() -> None:
     assert find(found, "k", arch="cd") == (1,)
 
 
+def test_the_end_of_a_path_goes_before_parts_of_others() -> None:
+    found = Graph(nodes=tuple(Node("header", name, name) for name in ("include/a.h", "include/a.hpp", "data.h")))
+    assert find(found, "a.h") == (0,)
+
+
 def test_shared_and_twins(whole: Graph) -> None:
     assert [node.name for node in shared(whole)] == ["common_0(float const*, float*)"]
     groups = twins(whole)

@@ -61,7 +61,7 @@ def chain(found: Timeline, units: Mapping[str, Sequence[str]]) -> Chain:
         return Chain((), 0.0, 0.0, found.wall_seconds)
     rustworkx = library()
     end = len(found.steps)
-    made = rustworkx.PyDiGraph(multigraph=False)
+    made = rustworkx.PyDiGraph()
     made.add_nodes_from(range(end + 1))
     made.add_edges_from_no_data(list(needs([step.action for step in found.steps], units)))
     made.add_edges_from_no_data([(place, end) for place in range(end)])

@@ -52,13 +52,15 @@ def _is_of(node: Node, arch: str, module: str) -> bool:
 def _ways(graph: Graph, name: str) -> tuple[Callable[[Node], bool], ...]:
     """From the strictest on: the first that finds anything decides."""
     path = _below_top(name, graph.top)
-    short = name.removeprefix("void ")
-    ways: list[Callable[[Node], bool]] = [lambda node: name in (node.id, node.name, node.digest, *node.aliases) or path == node.name]
+    starts = tuple(f"{name.removeprefix('void ')}{bracket}" for bracket in "(<")
+    ways: list[Callable[[Node], bool]] = [
+        lambda node: name in (node.id, node.name, node.digest) or path == node.name or name in node.aliases
+    ]
     if _DIGEST.fullmatch(name):
         ways.append(lambda node: node.digest.startswith(name))
-    ways.append(lambda node: any(each.startswith((f"{short}(", f"{short}<")) for each in (node.name, *node.aliases)))
+    ways.append(lambda node: node.name.startswith(starts) or any(each.startswith(starts) for each in node.aliases))
     ways.append(lambda node: node.name.endswith(f"/{name}"))
-    ways.append(lambda node: any(name in each for each in (node.name, *node.aliases)))
+    ways.append(lambda node: name in node.name or any(name in each for each in node.aliases))
     return tuple(ways)
 
 

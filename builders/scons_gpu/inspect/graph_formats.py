@@ -103,7 +103,7 @@ def dot(graph: Graph) -> str:
 def graphml(graph: Graph) -> str:
     """For yEd, Gephi, Cytoscape, networkx. Nodes go by their ids."""
     rustworkx = library()
-    made = rustworkx.PyDiGraph(multigraph=False)
+    made = rustworkx.PyDiGraph()
     made.add_nodes_from([_attributes(node) for node in graph.nodes])
     made.add_edges_from([(*edge, {}) for edge in graph.edges])
     with tempfile.TemporaryDirectory(prefix="scons-gpu-") as folder:

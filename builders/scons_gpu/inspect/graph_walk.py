@@ -35,7 +35,7 @@ class Walk:
     @functools.cached_property
     def _down(self) -> rustworkx.PyDiGraph[int, None]:
         """Edges from what something is made of to what is made of it."""
-        made: rustworkx.PyDiGraph[int, None] = library().PyDiGraph(multigraph=False)
+        made: rustworkx.PyDiGraph[int, None] = library().PyDiGraph()
         made.add_nodes_from(range(len(self.graph.nodes)))
         made.add_edges_from_no_data(list(self.graph.edges))
         return made
