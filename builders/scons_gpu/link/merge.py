@@ -1,0 +1,190 @@
+"""Whole-program objects become one image, which is, byte for byte, what the assembler makes of the undivided module.
+
+Where objects share nothing but what every file has, the assembler writes a function's code, parameters and attributes alike whatever
+stands beside it: what is left is order, numbers and names, and those follow rules. So a module is built unit by unit, and its image is
+nevertheless the one that a single assembly of all its PTX would give. Objects that hold memory of the module (`.nv.constant3` with
+constants, `.nv.constant4` with addresses, `.nv.global`) have its layout in their code; at most one of an image may, and so what shares
+that memory is assembled together before it comes here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from scons_gpu.errors import LinkError
+from scons_gpu.link.pieces import MAIN, MERCURY, Piece, Section, Symbol, Whole
+from scons_gpu.link.whole_read import PLACED, UnknownError, has_memory, read
+from scons_gpu.link.whole_write import write
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["merge_objects", "understood"]
+
+_INTERNAL = re.compile(r"\$__internal_\d+_\$(.*)", re.DOTALL)
+
+
+def merge_objects(objects: Sequence[tuple[str, bytes]]) -> bytes:
+    """The image of (label, object), in the order in which their PTX would stand in one file: the assembler writes the last one first.
+
+    Raises DamagedError, UnknownError or LinkError, each with the label of the object that cannot be merged and why.
+    """
+    return write(_merged([understood(data, label=label) for label, data in reversed(objects)]))
+
+
+def understood(data: bytes, *, label: str) -> Whole:
+    """The pieces of an object of which nothing gets lost: written again as they are, they give its bytes."""
+    whole = read(data, label=label)
+    if write(whole) != data:
+        msg = f"{label} is not laid out as merging knows it"
+        raise UnknownError(msg, hint="GPU_LINK=image links it; scons-gpu doctor shows which assembler made it")
+    return whole
+
+
+def _merged(wholes: Sequence[Whole]) -> Whole:
+    """One file of all pieces; the wholes are used up."""
+    if not wholes:
+        msg = "there is nothing to merge"
+        raise LinkError(msg)
+    first = wholes[0]
+    for other in wholes[1:]:
+        _check_alike(first, other)
+    pieces = [piece for whole in wholes for piece in whole.pieces]
+    _check_names(wholes)
+    moved = _same_file_symbols(wholes)
+    _once(pieces, moved)
+    _numbered(pieces)
+    for whole in wholes:
+        _pointed(whole, moved)
+    return Whole(
+        label=first.label,
+        head=first.head,
+        pieces=pieces,
+        shared=_shared(wholes),
+        first=first.first,
+        last=first.last,
+    )
+
+
+def _check_alike(one: Whole, other: Whole) -> None:
+    """What stands once in an image must be equal in its objects: they were made by one tool with one set of options."""
+    if one.head != other.head:
+        told = next(name for name in ("ident", "kind", "machine", "version", "flags", "tail") if getattr(one.head, name) != getattr(other.head, name))
+        msg = f"{one.label} and {other.label} differ in the {told} of their headers"
+        raise LinkError(msg, hint=_TOGETHER)
+    mine = {section.name: section for section in one.shared}
+    theirs = {section.name: section for section in other.shared}
+    for name in sorted(mine.keys() | theirs.keys()):
+        if has_memory(name):
+            continue
+        if name not in mine or name not in theirs or _plain(mine[name]) != _plain(theirs[name]):
+            msg = f"{one.label} and {other.label} differ in {name}"
+            raise LinkError(msg, hint=_TOGETHER)
+    for table in one.first.keys() | other.first.keys():
+        if _names(one, table) != _names(other, table):
+            msg = f"{one.label} and {other.label} differ in the sections that have symbols"
+            raise LinkError(msg, hint=_TOGETHER)
+
+
+_TOGETHER = "they were made with different options, tools or architectures; build them again together"
+
+
+def _plain(section: Section) -> tuple[object, ...]:
+    return (section.type, section.flags, section.align, section.entry, section.data, section.link)
+
+
+def _names(whole: Whole, table: str) -> list[str]:
+    return [symbol.name for symbol in (*whole.first.get(table, ()), *whole.last.get(table, ()))]
+
+
+def _check_names(wholes: Sequence[Whole]) -> None:
+    found: dict[str, str] = {}
+    memory = ""
+    for whole in wholes:
+        for piece in whole.pieces:
+            if piece.name in found:
+                msg = f"{piece.name} is defined by both {found[piece.name]} and {whole.label}"
+                raise LinkError(msg)
+            found[piece.name] = whole.label
+        if any(has_memory(section.name) for section in (*whole.shared, *(each for piece in whole.pieces for each in piece.sections))):
+            if memory:
+                msg = f"{memory} and {whole.label} both hold memory of the module"
+                raise LinkError(msg, hint="assemble the two together")
+            memory = whole.label
+
+
+def _same_file_symbols(wholes: Sequence[Whole]) -> dict[int, Symbol]:
+    """Symbols of each file's own sections → those of the first file."""
+    moved = {}
+    for other in wholes[1:]:
+        for table in wholes[0].first:
+            mine = (*wholes[0].first[table], *wholes[0].last[table])
+            theirs = (*other.first[table], *other.last[table])
+            moved |= {id(old): new for old, new in zip(theirs, mine, strict=True)}
+    return moved
+
+
+def _once(pieces: Sequence[Piece], moved: dict[int, Symbol]) -> None:
+    """What several files have alike stays where it comes first."""
+    placed: set[str] = set()
+    for piece in pieces:
+        piece.sections = [section for section in piece.sections if section.name not in PLACED or not (section.name in placed or placed.add(section.name))]  # type: ignore[func-returns-value]
+    for table in (MAIN, MERCURY):
+        known: dict[tuple[str, bytes], Symbol] = {}
+        for piece in pieces:
+            kept = []
+            for symbol in piece.tables[table].globals:
+                if symbol.section in piece_sections(piece):
+                    kept.append(symbol)
+                    continue
+                there = known.setdefault((symbol.name, symbol.reserve), symbol)
+                if there is symbol:
+                    kept.append(symbol)
+                elif _value(there) != _value(symbol):
+                    msg = f"{symbol.name} differs in the object of {piece.name}"
+                    raise LinkError(msg, hint=_TOGETHER)
+                else:
+                    moved[id(symbol)] = there
+            piece.tables[table].globals = kept
+
+
+def piece_sections(piece: Piece) -> tuple[str, str]:
+    """Where the function itself lies, in either form."""
+    return f".text.{piece.name}", f".nv.capmerc.text.{piece.name}"
+
+
+def _value(symbol: Symbol) -> tuple[object, ...]:
+    return (symbol.info, symbol.other, symbol.section, symbol.value, symbol.size)
+
+
+def _numbered(pieces: Sequence[Piece]) -> None:
+    """The assembler's own functions (slow paths of divisions and roots) are numbered through the file."""
+    number = 0
+    for piece in pieces:
+        names = {}
+        for symbol in piece.tables[MAIN].local:
+            if found := _INTERNAL.fullmatch(symbol.name):
+                names[symbol.name] = f"$__internal_{number}_${found[1]}"
+                number += 1
+        for table in piece.tables.values():
+            for symbol in table.local:
+                symbol.name = names.get(symbol.name, symbol.name)
+
+
+def _pointed(whole: Whole, moved: dict[int, Symbol]) -> None:
+    """References to what went mean what stayed."""
+    if not moved:
+        return
+    for piece in whole.pieces:
+        for section in (*piece.sections, *(part for parts in piece.parts.values() for part in parts)):
+            if section.fixups:
+                section.fixups = [(place, moved.get(id(symbol), symbol)) for place, symbol in section.fixups]
+
+
+def _shared(wholes: Sequence[Whole]) -> list[Section]:
+    found: dict[str, Section] = {}
+    for whole in wholes:
+        for section in whole.shared:
+            found.setdefault(section.name, section)
+    return list(found.values())

@@ -1,0 +1,213 @@
+"""Writing a whole-program cubin from pieces: the places, numbers and names that ptxas 13.5 gives them."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from scons_gpu.link.pieces import MAIN, MERCURY
+from scons_gpu.link.whole_read import NOBITS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from scons_gpu.link.pieces import Section, Symbol, Whole
+
+__all__ = ["write"]
+
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_PROGRAM = struct.Struct("<IIQQQQQQ")
+_WORD, _LONG = struct.Struct("<I"), struct.Struct("<Q")
+_LOAD, _PROGRAMS = 1, 6  # PT_LOAD, PT_PHDR
+_WRITE, _ALLOCATE, _EXECUTE = 1, 2, 4  # SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR
+_MERCURY_TEXT = ".nv.capmerc.text"
+_MERCURY = 0x10000000  # sh_flags of `.nv.merc.…`
+_ORDER = (
+    *("", ".shstrtab", ".strtab", MAIN, ".debug_frame", ".note.nv.tkinfo", ".note.nv.cuinfo", ".nv.info", ".nv.compat"),
+    *(".nv.info.", ".nv.callgraph", ".rela.text.", ".rela.nv.global.init", ".rela.nv.constant4", ".rela.nv.constant3", ".rela.debug_frame"),
+    *(".nv.constant4", ".nv.constant3", ".text.", ".nv.global.init", ".nv.shared.", ".nv.constant0.", MERCURY),
+    *(".nv.merc.debug_frame", ".nv.merc.nv.info", ".nv.merc.nv.info.", ".nv.merc.nv.callgraph", ".nv.merc.rela.text."),
+    *(".nv.merc.rela.debug_frame", ".nv.capmerc.text.", ".nv.merc.nv.shared."),
+)
+"""Sections in the order of the file; a point at the end stands for those of functions, in their order."""
+_RANK = {name: rank for rank, name in enumerate(_ORDER)} | {".nv.global": _ORDER.index(".nv.shared.")}
+
+
+def write(whole: Whole) -> bytes:
+    """The file that its pieces make."""
+    return _Writer(whole).file()
+
+
+def rank(section: Section) -> int:
+    """Which of the kinds in `_ORDER` a section is of."""
+    found = _RANK.get(section.name)
+    if found is not None:
+        return found
+    return next(rank for name, rank in _RANK.items() if name.endswith(".") and section.name.startswith(name))
+
+
+class _Writer:
+    def __init__(self, whole: Whole) -> None:
+        self._whole = whole
+        sections = [*whole.shared, *(section for piece in whole.pieces for section in piece.sections)]
+        self._sections = sorted(sections, key=rank)  # stable: within one kind they stay as they come
+        self._numbers = {section.name: number for number, section in enumerate(self._sections)}
+        self._symbols = {table: self._ordered(table) for table in (MAIN, MERCURY) if table in self._numbers}
+        self._indexes = {id(symbol): index for symbols in self._symbols.values() for index, symbol in enumerate(symbols)}
+        self._names = _names([section.name for section in self._sections]) + bytes(whole.head.tail)
+        self._strings, self._places = _strings(self._symbols[MAIN])
+
+    def _ordered(self, table: str) -> list[Symbol]:
+        tables = [piece.tables[table] for piece in self._whole.pieces]
+        return [
+            *self._whole.first[table],
+            *(symbol for each in tables for symbol in each.local),
+            *self._whole.last[table],
+            *(symbol for each in tables for symbol in each.globals),
+            *(symbol for each in tables for symbol in each.last),
+        ]
+
+    def file(self) -> bytes:
+        """Header, sections, their headers, segments."""
+        out, headers = bytearray(_HEADER.size), []
+        for section in self._sections:
+            data = self._content(section)
+            size = section.size if section.type in NOBITS else len(data)
+            out += bytes(-len(out) % max(section.align, 1))
+            headers.append((section, len(out), size))
+            out += data
+        headers[0] = (self._sections[0], 0, 0)
+        start, place = len(out), 1
+        for section, offset, size in headers:
+            name = place if section.name else 0
+            place += len(section.name.encode()) + 1 if section.name else 0
+            link, info = self._numbers[section.link], self._info(section)
+            out += _SECTION.pack(name, section.type, section.flags, 0, offset, size, link, info, section.align, section.entry)
+        segments = _segments(headers)
+        programs, length = len(out), _PROGRAM.size * (len(segments) + 2)
+        for kind in (_PROGRAMS, _LOAD):
+            out += _PROGRAM.pack(kind, 4, programs, 0, 0, length, length, 8)
+        for flags, offset, in_file, in_memory in segments:
+            out += _PROGRAM.pack(_LOAD, flags, offset, 0, 0, in_file, in_memory, 8)
+        head = self._whole.head
+        sizes = (_HEADER.size, _PROGRAM.size, len(segments) + 2, _SECTION.size, len(headers), self._numbers[".shstrtab"])
+        _HEADER.pack_into(out, 0, head.ident, head.kind, head.machine, head.version, 0, programs, start, head.flags, *sizes)
+        return bytes(out)
+
+    def _content(self, section: Section) -> bytes:
+        if section.name == ".shstrtab":
+            return self._names
+        if section.name == ".strtab":
+            return self._strings
+        if section.name in self._symbols:
+            return self._table(self._symbols[section.name])
+        out = bytearray()
+        if section.name.startswith(_MERCURY_TEXT):
+            return _WORD.pack(self._numbers[f".text{section.name.removeprefix(_MERCURY_TEXT)}"]) + section.data[4:]
+        if section.data or section.fixups:
+            out += self._fixed(section)
+        join = _JOINED.get(section.name.removeprefix(".nv.merc"))
+        if join:
+            join(self, section.name, out)
+        return bytes(out)
+
+    def _fixed(self, section: Section, base: int | None = None) -> bytearray:
+        """The bytes with indexes of this file, and what is moved by `base`."""
+        data = bytearray(section.data)
+        for place, symbol in section.fixups:
+            _WORD.pack_into(data, place, self._indexes[id(symbol)])
+        for place in section.moved if base else ():
+            _LONG.pack_into(data, place, _LONG.unpack_from(data, place)[0] + (base or 0))
+        return data
+
+    def _parts(self, name: str, group: int = 0) -> Iterator[tuple[str, Section]]:
+        for piece in self._whole.pieces:
+            parts = piece.parts.get(name, ())
+            if group < len(parts):
+                yield piece.name, parts[group]
+
+    def _frames(self, name: str, out: bytearray) -> None:
+        for _, part in self._parts(name):
+            out += self._fixed(part, len(out))
+
+    def _frame_relocations(self, name: str, out: bytearray) -> None:
+        """The last function's first."""
+        base, bases = 0, {}
+        for owner, part in self._parts(name.replace(".rela", "")):
+            bases[owner] = base
+            base += len(part.data)
+        for owner, part in reversed(list(self._parts(name))):
+            out += self._fixed(part, bases[owner])
+
+    def _info_records(self, name: str, out: bytearray) -> None:
+        """Registers and frames, the last function's first; then stacks, in order."""
+        for _, part in reversed(list(self._parts(name))):
+            out += self._fixed(part)
+        for _, part in self._parts(name, 1):
+            out += self._fixed(part)
+
+    def _calls(self, name: str, out: bytearray) -> None:
+        """Behind the mark that opens them."""
+        found = b"".join(bytes(self._fixed(part)) for _, part in self._parts(name))
+        out[8:8] = found
+
+    def _info(self, section: Section) -> int:
+        if isinstance(section.info, str):
+            return self._numbers[section.info]
+        if section.name in self._symbols:
+            symbols = self._symbols[section.name]
+            last = len(symbols) - 1
+            while symbols[last].info >> 4:
+                last -= 1
+            return last + 1
+        return section.info if isinstance(section.info, int) else self._indexes[id(section.info)]
+
+    def _table(self, symbols: Sequence[Symbol]) -> bytes:
+        out = bytearray()
+        for symbol in symbols:
+            index = symbol.section if isinstance(symbol.section, int) else self._numbers[symbol.section]
+            out += _SYMBOL.pack(self._places[symbol.name], symbol.info, symbol.other, index, symbol.value, symbol.size)
+        return bytes(out)
+
+
+_JOINED: dict[str, Callable[[_Writer, str, bytearray], None]] = {
+    ".debug_frame": _Writer._frames,
+    ".rela.debug_frame": _Writer._frame_relocations,
+    ".nv.info": _Writer._info_records,
+    ".nv.callgraph": _Writer._calls,
+}
+
+
+def _names(names: Iterable[str]) -> bytes:
+    return b"\0" + b"".join(name.encode() + b"\0" for name in names if name)
+
+
+def _strings(symbols: Iterable[Symbol]) -> tuple[bytes, dict[str, int]]:
+    """The string table, and where each name is in it."""
+    out, places = bytearray(1), {"": 0}
+    for symbol in symbols:
+        if symbol.name not in places:
+            places[symbol.name] = len(out)
+            out += symbol.name.encode() + b"\0"
+        out += symbol.reserve
+    return bytes(out), places
+
+
+def _segments(headers: Iterable[tuple[Section, int, int]]) -> list[tuple[int, int, int, int]]:
+    """(flags, offset, bytes in the file, in memory) of each run of sections that are loaded alike."""
+    found: list[list[int]] = []
+    last = 0
+    for section, offset, size in headers:
+        flags = section.flags & (_WRITE | _ALLOCATE | _EXECUTE)
+        if not flags & _ALLOCATE or section.flags & _MERCURY:
+            last = 0
+            continue
+        if flags != last:
+            found.append([4 | (flags & _WRITE) << 1 | (flags & _EXECUTE) >> 2, offset, 0, 0])
+        last, run = flags, found[-1]
+        run[2] = offset - run[1] + (0 if section.type in NOBITS else size)
+        run[3] += -run[3] % max(section.align, 1) if section.type in NOBITS else offset - run[1] - run[3]
+        run[3] += size
+    return [(flags, offset, in_file, in_memory) for flags, offset, in_file, in_memory in found]
