@@ -64,13 +64,14 @@ def _merged(wholes: Sequence[Whole]) -> Whole:
         shared=_shared(wholes),
         first=first.first,
         last=first.last,
+        names=first.names,
     )
 
 
 def _check_alike(one: Whole, other: Whole) -> None:
     """What stands once in an image must be equal in its objects: they were made by one tool with one set of options."""
     if one.head != other.head:
-        told = next(name for name in ("ident", "kind", "machine", "version", "flags", "tail") if getattr(one.head, name) != getattr(other.head, name))
+        told = next(name for name in ("ident", "kind", "machine", "version", "flags", "tail", "older") if getattr(one.head, name) != getattr(other.head, name))
         msg = f"{one.label} and {other.label} differ in the {told} of their headers"
         raise LinkError(msg, hint=_TOGETHER)
     mine = {section.name: section for section in one.shared}
@@ -170,6 +171,7 @@ def _numbered(pieces: Sequence[Piece]) -> None:
         for table in piece.tables.values():
             for symbol in table.local:
                 symbol.name = names.get(symbol.name, symbol.name)
+        piece.names = {table: [names.get(name, name) for name in found] for table, found in piece.names.items()}
 
 
 def _pointed(whole: Whole, moved: dict[int, Symbol]) -> None:

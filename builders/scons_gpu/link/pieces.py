@@ -46,7 +46,9 @@ class Section:
     link: str = ""
     """Name of the section that `sh_link` means."""
     info: Symbol | str | int = 0
-    """What `sh_info` means: a symbol, the name of a section, or a number."""
+    """What `sh_info` means: a symbol, the name of a section, or nothing."""
+    high: int = 0
+    """What the upper byte of `sh_info` says besides: registers of a function, in the older layout."""
     fixups: list[tuple[int, Symbol]] = field(default_factory=list)
     """(offset, symbol): where in `data` four bytes are the index of a symbol."""
     moved: list[int] = field(default_factory=list)
@@ -73,6 +75,8 @@ class Piece:
     tables: dict[str, Table] = field(default_factory=lambda: {MAIN: Table(), MERCURY: Table()})
     parts: dict[str, list[Section]] = field(default_factory=dict)
     """Section of the file → what this function has in it."""
+    names: dict[str, list[str]] = field(default_factory=dict)
+    """Table of names → what stands in it for this function, in the older layout."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,9 @@ class Head:
     flags: int
     tail: int
     """Zero bytes behind the names of sections: of sections that were not written in the end."""
+    older: bool
+    """Whether it has the layout of sm_75 to sm_89: names in the order in which they were made, also of what was not written; code behind
+    parameters."""
 
 
 @dataclass(slots=True)
@@ -102,3 +109,5 @@ class Whole:
     """Symbol table → what stands before the functions' local symbols."""
     last: dict[str, list[Symbol]]
     """Symbol table → what stands between local and global ones: sections of the file."""
+    names: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
+    """Table of names → what stands in it before what functions have there, and behind it; in the older layout."""

@@ -29,8 +29,7 @@ _WORD = struct.Struct("<I")
 _LONG = struct.Struct("<Q")
 _ABI = 8
 NOBITS = frozenset({8, 0x70000015})  # SHT_NOBITS; and its kind of `.nv.merc.nv.shared.reserved.0`
-_RELOCATIONS = frozenset({4, 0x70000082})  # SHT_RELA, and that of `.nv.merc.rela.…`
-_RELA = 24
+_RELOCATIONS = frozenset({4, 9, 0x70000082})  # SHT_RELA, SHT_REL, and that of `.nv.merc.rela.…`
 _RESERVED = 0xFF00  # SHN_LORESERVE
 _DWARF64, _COMMON = b"\xff" * 4, 2**64 - 1  # an entry with lengths of eight bytes; the id of a common one
 _FUNCTION = 2  # STT_FUNC
@@ -41,6 +40,7 @@ _OF_FILE = frozenset(
     {
         *("", ".shstrtab", ".strtab", MAIN, MERCURY, ".note.nv.tkinfo", ".note.nv.cuinfo", ".nv.compat"),
         *(".nv.info", ".nv.callgraph", ".debug_frame", ".rela.debug_frame", ".nv.shared.reserved.0"),
+        *(".rel.debug_frame", ".nv.rel.action"),
         *(".nv.merc.nv.info", ".nv.merc.nv.callgraph", ".nv.merc.debug_frame", ".nv.merc.rela.debug_frame", ".nv.merc.nv.shared.reserved.0"),
     }
 )
@@ -49,7 +49,7 @@ PLACED = frozenset({".nv.shared.reserved.0", ".nv.global", ".nv.merc.nv.shared.r
 """Sections of the file that stand among those of functions: behind the shared memory of the first."""
 _MERCURY_TEXT = ".nv.capmerc.text"
 _NAMES = (".shstrtab", ".strtab")
-_TAIL = frozenset({".debug_frame", ".nv.callgraph"})
+_TAIL = frozenset({".debug_frame", ".nv.callgraph", ".nv.rel.action"})
 """Sections of the file that have a symbol behind the functions' local ones."""
 
 
@@ -96,7 +96,9 @@ class _Reader:
         if len(set(self._names)) != count:
             raise self._unknown("two sections of one name")
         used = 1 + sum(len(name.encode()) + 1 for name in self._names if name)
-        self._head = Head(ident=ident, kind=kind, machine=machine, version=version, flags=flags, tail=self._raw[names][5] - used)
+        size = self._raw[names][5]
+        older = b"\0.symtab_shndx\0" in data[start : start + size]
+        self._head = Head(ident=ident, kind=kind, machine=machine, version=version, flags=flags, tail=0 if older else size - used, older=older)
         self._strings = self._raw[self._names.index(".strtab")][4]
         self._tables: dict[str, list[Symbol]] = {}
         self._pieces: dict[str, Piece] = {}
@@ -131,7 +133,29 @@ class _Reader:
             first[name], last[name] = self._divide(name, symbols)
         for section in shared:
             self._share(section)
-        return Whole(label=self._label, head=self._head, pieces=list(self._pieces.values()), shared=shared, first=first, last=last)
+        pieces = list(self._pieces.values())
+        whole = Whole(label=self._label, head=self._head, pieces=pieces, shared=shared, first=first, last=last)
+        if self._head.older:
+            whole.names = {name: self._divide_names(name) for name in _NAMES}
+        return whole
+
+    def _divide_names(self, table: str) -> tuple[list[str], list[str]]:
+        """Gives each function its names: those of its sections and local symbols stand together, and so do those of its global ones."""
+        raw = self._raw[self._names.index(table)]
+        names = self._data[raw[4] : raw[4] + raw[5]].decode().split("\0")[1:-1]
+        first: list[str] = []
+        last: list[str] = []
+        into = first
+        for name in names:
+            function = name.removeprefix(".text.")
+            if name in _TAIL and into is not last:
+                into = last
+            elif function in self._pieces and function != name and into is not last:
+                into = self._pieces[function].names.setdefault(table, [])
+            elif function in self._pieces and function == name:
+                into = self._pieces[function].names.setdefault(f"{table} global", [])
+            into.append(name)
+        return first, last
 
     def _unknown(self, what: str) -> UnknownError:
         return UnknownError(f"{self._label} holds what merging does not know: {what}", hint="GPU_LINK=image links it")
@@ -145,7 +169,7 @@ class _Reader:
         for at in range(offset, offset + size, _SYMBOL.size):
             name, info, other, index, value, length = _SYMBOL.unpack_from(self._data, at)
             section = index if index == 0 or index >= _RESERVED else self._names[index]
-            if name > place and found:
+            if name > place and found and not self._head.older:
                 found[-1].reserve = self._data[self._strings + place : self._strings + name]
                 place = name
             text = self._text(self._strings + name)
@@ -168,7 +192,7 @@ class _Reader:
         section = Section(name, kind, flags, align, entry, size, data, link=self._names[link])
         table = MERCURY if name.startswith((".nv.merc.", ".nv.capmerc.")) else MAIN
         if name.startswith((".text.", ".nv.capmerc.text.")):
-            section.info = self._tables[MAIN][info]
+            section.info, section.high = self._tables[MAIN][info & 0xFFFFFF], info >> 24
         elif name in self._tables or not info:
             section.info = 0
         else:
@@ -183,7 +207,7 @@ class _Reader:
         if ".nv.info" in name:
             places: Iterable[int] = self._in_attributes(section)
         elif section.type in _RELOCATIONS:
-            places = range(12, len(data), _RELA)
+            places = range(12, len(data), section.entry)
         elif name.endswith(".nv.callgraph"):
             places = [place for place in range(0, len(data), 4) if 0 < _WORD.unpack_from(data, place)[0] < 0xFFFFFFF0]
         else:
@@ -275,7 +299,8 @@ class _Reader:
 
     def _share_frames(self, section: Section) -> None:
         """An entry stands behind the common one that it refers to; the relocation of its address says whose it is."""
-        relocations = self._by_name[section.name.replace("debug_frame", "rela.debug_frame")]
+        kind = "rel" if self._head.older else "rela"
+        relocations = self._by_name[section.name.replace("debug_frame", f"{kind}.debug_frame")]
         symbols = {_LONG.unpack_from(relocations.data, place - 12)[0]: symbol for place, symbol in relocations.fixups}
         chunks: list[tuple[int, int, int, Piece]] = []  # start, end, base in the owner's part, owner
         start = place = 0
@@ -308,7 +333,7 @@ class _Reader:
             if offset >= end:
                 raise self._unknown(f"a relocation of {section.name}")
             part = self._part(owner, section)
-            at = self._give(part, section, place - 12, place + 12)
+            at = self._give(part, section, place - 12, place + section.entry - 12)
             part.data = part.data[:at] + _LONG.pack(offset - start + base) + part.data[at + 8 :]
             part.moved.append(at)
         section.data, section.fixups = b"", []

@@ -9,7 +9,7 @@ from scons_gpu.link.pieces import MAIN, MERCURY
 from scons_gpu.link.whole_read import NOBITS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from scons_gpu.link.pieces import Section, Symbol, Whole
 
@@ -32,7 +32,19 @@ _ORDER = (
     *(".nv.merc.rela.debug_frame", ".nv.capmerc.text.", ".nv.merc.nv.shared."),
 )
 """Sections in the order of the file; a point at the end stands for those of functions, in their order."""
-_RANK = {name: rank for rank, name in enumerate(_ORDER)} | {".nv.global": _ORDER.index(".nv.shared.")}
+_OLDER = (
+    *("", ".shstrtab", ".strtab", MAIN, ".debug_frame", ".note.nv.tkinfo", ".note.nv.cuinfo", ".nv.info", ".nv.info."),
+    *(".nv.callgraph", ".nv.rel.action", ".rel.text.", ".rel.nv.constant4", ".rel.debug_frame", ".nv.constant4", ".nv.constant3", ".nv.constant0."),
+    *(".text.", ".nv.global.init", ".nv.shared."),
+)
+"""The same, in the layout of sm_75 to sm_89."""
+
+
+def _ranks(order: tuple[str, ...]) -> dict[str, int]:
+    return {name: rank for rank, name in enumerate(order)} | {".nv.global": order.index(".nv.shared.")}
+
+
+_RANKS = {False: _ranks(_ORDER), True: _ranks(_OLDER)}
 
 
 def write(whole: Whole) -> bytes:
@@ -40,24 +52,38 @@ def write(whole: Whole) -> bytes:
     return _Writer(whole).file()
 
 
-def rank(section: Section) -> int:
-    """Which of the kinds in `_ORDER` a section is of."""
-    found = _RANK.get(section.name)
+def _rank(section: Section, ranks: Mapping[str, int]) -> int:
+    found = ranks.get(section.name)
     if found is not None:
         return found
-    return next(rank for name, rank in _RANK.items() if name.endswith(".") and section.name.startswith(name))
+    return next((rank for name, rank in ranks.items() if name.endswith(".") and section.name.startswith(name)), len(ranks))
 
 
 class _Writer:
     def __init__(self, whole: Whole) -> None:
         self._whole = whole
         sections = [*whole.shared, *(section for piece in whole.pieces for section in piece.sections)]
-        self._sections = sorted(sections, key=rank)  # stable: within one kind they stay as they come
+        ranks = _RANKS[whole.head.older]
+        self._sections = sorted(sections, key=lambda section: _rank(section, ranks))  # stable: in one kind they stay as they come
         self._numbers = {section.name: number for number, section in enumerate(self._sections)}
         self._symbols = {table: self._ordered(table) for table in (MAIN, MERCURY) if table in self._numbers}
         self._indexes = {id(symbol): index for symbols in self._symbols.values() for index, symbol in enumerate(symbols)}
-        self._names = _names([section.name for section in self._sections]) + bytes(whole.head.tail)
-        self._strings, self._places = _strings(self._symbols[MAIN])
+        if whole.head.older:
+            self._names, self._sections_at = _listed(self._all_names(".shstrtab"))
+            self._strings, self._symbols_at = _listed(self._all_names(".strtab"))
+        else:
+            self._names, self._sections_at = _listed(section.name for section in self._sections)
+            self._names += bytes(whole.head.tail)
+            self._strings, self._symbols_at = _strings(self._symbols[MAIN])
+
+    def _all_names(self, table: str) -> Iterator[str]:
+        first, last = self._whole.names[table]
+        yield from first
+        for piece in self._whole.pieces:
+            yield from piece.names.get(table, ())
+        yield from last
+        for piece in self._whole.pieces:
+            yield from piece.names.get(f"{table} global", ())
 
     def _ordered(self, table: str) -> list[Symbol]:
         tables = [piece.tables[table] for piece in self._whole.pieces]
@@ -79,20 +105,19 @@ class _Writer:
             headers.append((section, len(out), size))
             out += data
         headers[0] = (self._sections[0], 0, 0)
-        start, place = len(out), 1
+        start = len(out)
         for section, offset, size in headers:
-            name = place if section.name else 0
-            place += len(section.name.encode()) + 1 if section.name else 0
+            name = self._sections_at[section.name]
             link, info = self._numbers[section.link], self._info(section)
             out += _SECTION.pack(name, section.type, section.flags, 0, offset, size, link, info, section.align, section.entry)
-        segments = _segments(headers)
-        programs, length = len(out), _PROGRAM.size * (len(segments) + 2)
-        for kind in (_PROGRAMS, _LOAD):
-            out += _PROGRAM.pack(kind, 4, programs, 0, 0, length, length, 8)
-        for flags, offset, in_file, in_memory in segments:
-            out += _PROGRAM.pack(_LOAD, flags, offset, 0, 0, in_file, in_memory, 8)
         head = self._whole.head
-        sizes = (_HEADER.size, _PROGRAM.size, len(segments) + 2, _SECTION.size, len(headers), self._numbers[".shstrtab"])
+        segments = _segments(headers, older=head.older)
+        programs, length = len(out), _PROGRAM.size * (len(segments) + 2)
+        own = (5 if head.older else 4, programs, length, length)
+        segments = [*segments, own] if head.older else [own, *segments]
+        for kind, (flags, offset, in_file, in_memory) in ((_PROGRAMS, own), *((_LOAD, each) for each in segments)):
+            out += _PROGRAM.pack(kind, flags, offset, 0, 0, in_file, in_memory, 8)
+        sizes = (_HEADER.size, _PROGRAM.size, len(segments) + 1, _SECTION.size, len(headers), self._numbers[".shstrtab"])
         _HEADER.pack_into(out, 0, head.ident, head.kind, head.machine, head.version, 0, programs, start, head.flags, *sizes)
         return bytes(out)
 
@@ -135,7 +160,7 @@ class _Writer:
     def _frame_relocations(self, name: str, out: bytearray) -> None:
         """The last function's first."""
         base, bases = 0, {}
-        for owner, part in self._parts(name.replace(".rela", "")):
+        for owner, part in self._parts(name.replace(".rela", "").replace(".rel", "")):
             bases[owner] = base
             base += len(part.data)
         for owner, part in reversed(list(self._parts(name))):
@@ -162,26 +187,33 @@ class _Writer:
             while symbols[last].info >> 4:
                 last -= 1
             return last + 1
-        return section.info if isinstance(section.info, int) else self._indexes[id(section.info)]
+        return section.info if isinstance(section.info, int) else self._indexes[id(section.info)] | section.high << 24
 
     def _table(self, symbols: Sequence[Symbol]) -> bytes:
         out = bytearray()
         for symbol in symbols:
             index = symbol.section if isinstance(symbol.section, int) else self._numbers[symbol.section]
-            out += _SYMBOL.pack(self._places[symbol.name], symbol.info, symbol.other, index, symbol.value, symbol.size)
+            out += _SYMBOL.pack(self._symbols_at[symbol.name], symbol.info, symbol.other, index, symbol.value, symbol.size)
         return bytes(out)
 
 
 _JOINED: dict[str, Callable[[_Writer, str, bytearray], None]] = {
     ".debug_frame": _Writer._frames,
     ".rela.debug_frame": _Writer._frame_relocations,
+    ".rel.debug_frame": _Writer._frame_relocations,
     ".nv.info": _Writer._info_records,
     ".nv.callgraph": _Writer._calls,
 }
 
 
-def _names(names: Iterable[str]) -> bytes:
-    return b"\0" + b"".join(name.encode() + b"\0" for name in names if name)
+def _listed(names: Iterable[str]) -> tuple[bytes, dict[str, int]]:
+    """A table of names, and where each is in it: one that comes again stands once."""
+    out, places = bytearray(1), {"": 0}
+    for name in names:
+        if name not in places:
+            places[name] = len(out)
+            out += name.encode() + b"\0"
+    return bytes(out), places
 
 
 def _strings(symbols: Iterable[Symbol]) -> tuple[bytes, dict[str, int]]:
@@ -195,12 +227,14 @@ def _strings(symbols: Iterable[Symbol]) -> tuple[bytes, dict[str, int]]:
     return bytes(out), places
 
 
-def _segments(headers: Iterable[tuple[Section, int, int]]) -> list[tuple[int, int, int, int]]:
+def _segments(headers: Iterable[tuple[Section, int, int]], *, older: bool) -> list[tuple[int, int, int, int]]:
     """(flags, offset, bytes in the file, in memory) of each run of sections that are loaded alike."""
     found: list[list[int]] = []
     last = 0
     for section, offset, size in headers:
         flags = section.flags & (_WRITE | _ALLOCATE | _EXECUTE)
+        if older and flags == _ALLOCATE:
+            flags |= _EXECUTE  # constants and code are one
         if not flags & _ALLOCATE or section.flags & _MERCURY:
             last = 0
             continue
