@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import LinkError
+from scons_gpu.link import attributes
 from scons_gpu.link.pieces import MAIN, MERCURY, Piece, Section, Symbol, Whole
 from scons_gpu.link.whole_read import PLACED, UnknownError, has_memory, read
 from scons_gpu.link.whole_write import write
@@ -22,15 +23,21 @@ if TYPE_CHECKING:
 
 __all__ = ["merge_objects", "understood"]
 
+_RESERVED = 1024  # bytes of shared memory that the system keeps of each block from sm_90 on
+_NOBITS, _SHARED_FLAGS = 8, 0x43  # SHT_NOBITS; writable, loaded, with sh_info
+_ISA_CLASS = b"\x02\x02"
 _INTERNAL = re.compile(r"\$__internal_\d+_\$(.*)", re.DOTALL)
 
 
-def merge_objects(objects: Sequence[tuple[str, bytes]]) -> bytes:
+def merge_objects(objects: Sequence[tuple[str, bytes]], *, dynamic: int = 0) -> bytes:
     """The image of (label, object), in the order in which their PTX would stand in one file: the assembler writes the last one first.
+
+    `dynamic` is the alignment of the module's undefined shared arrays, 0 where it has none: an assembler that finds one declared gives
+    every function of the file room for it.
 
     Raises DamagedError, UnknownError or LinkError, each with the label of the object that cannot be merged and why.
     """
-    return write(_merged([understood(data, label=label) for label, data in reversed(objects)]))
+    return write(_merged([understood(data, label=label) for label, data in reversed(objects)], dynamic))
 
 
 def understood(data: bytes, *, label: str) -> Whole:
@@ -42,7 +49,7 @@ def understood(data: bytes, *, label: str) -> Whole:
     return whole
 
 
-def _merged(wholes: Sequence[Whole]) -> Whole:
+def _merged(wholes: Sequence[Whole], dynamic: int) -> Whole:
     """One file of all pieces; the wholes are used up."""
     if not wholes:
         msg = "there is nothing to merge"
@@ -55,6 +62,8 @@ def _merged(wholes: Sequence[Whole]) -> Whole:
     moved = _same_file_symbols(wholes)
     _once(pieces, moved)
     _numbered(pieces)
+    for piece in pieces if dynamic else ():
+        _with_shared(piece, dynamic, reserved=0 if first.head.older else _RESERVED)
     for whole in wholes:
         _pointed(whole, moved)
     return Whole(
@@ -79,6 +88,8 @@ def _check_alike(one: Whole, other: Whole) -> None:
     for name in sorted(mine.keys() | theirs.keys()):
         if has_memory(name):
             continue
+        if name == ".nv.compat" and name in mine and name in theirs:
+            _widest(mine[name], theirs[name])
         if name not in mine or name not in theirs or _plain(mine[name]) != _plain(theirs[name]):
             msg = f"{one.label} and {other.label} differ in {name}"
             raise LinkError(msg, hint=_TOGETHER)
@@ -86,6 +97,17 @@ def _check_alike(one: Whole, other: Whole) -> None:
         if _names(one, table) != _names(other, table):
             msg = f"{one.label} and {other.label} differ in the sections that have symbols"
             raise LinkError(msg, hint=_TOGETHER)
+
+
+def _widest(mine: Section, theirs: Section) -> None:
+    """The image needs the highest EICOMPAT_ATTR_ISA_CLASS of its objects, which is then that of both."""
+    if len(mine.data) != len(theirs.data):
+        return
+    for start, _, number in attributes.records(mine.data):
+        if mine.data[start : start + 2] == theirs.data[start : start + 2] == bytes((2, number)) == _ISA_CLASS:
+            most = max(mine.data[start + 2], theirs.data[start + 2])
+            for section in (mine, theirs):
+                section.data = section.data[: start + 2] + bytes((most,)) + section.data[start + 3 :]
 
 
 _TOGETHER = "they were made with different options, tools or architectures; build them again together"
@@ -172,6 +194,18 @@ def _numbered(pieces: Sequence[Piece]) -> None:
             for symbol in table.local:
                 symbol.name = names.get(symbol.name, symbol.name)
         piece.names = {table: [names.get(name, name) for name in found] for table, found in piece.names.items()}
+
+
+def _with_shared(piece: Piece, align: int, *, reserved: int) -> None:
+    """Shared memory of a function in a file that has an undefined array of it."""
+    name = f".nv.shared.{piece.name}"
+    there = next((section for section in piece.sections if section.name == name), None)
+    if there is not None:
+        there.align = max(there.align, align)
+        there.size += -there.size % align
+        return
+    section = Section(name, _NOBITS, _SHARED_FLAGS, align, 0, reserved, b"", info=f".text.{piece.name}")
+    piece.sections.insert(0, section)  # without a symbol: the function has no use for it
 
 
 def _pointed(whole: Whole, moved: dict[int, Symbol]) -> None:

@@ -20,7 +20,7 @@ from scons_gpu.link.pieces import MAIN, MERCURY, Head, Piece, Section, Symbol, W
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["NOBITS", "PLACED", "UnknownError", "has_memory", "read"]
+__all__ = ["NOBITS", "PLACED", "SAME", "UnknownError", "has_memory", "read"]
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr, System V ABI
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -44,8 +44,21 @@ _OF_FILE = frozenset(
         *(".nv.merc.nv.info", ".nv.merc.nv.callgraph", ".nv.merc.debug_frame", ".nv.merc.rela.debug_frame", ".nv.merc.nv.shared.reserved.0"),
     }
 )
-_BANKS = frozenset({".nv.constant3", ".nv.constant4", ".rela.nv.constant4", ".rela.nv.constant3", ".nv.global", ".nv.global.init", ".rela.nv.global.init"})
-PLACED = frozenset({".nv.shared.reserved.0", ".nv.global", ".nv.merc.nv.shared.reserved.0"})
+_BANKS = frozenset(
+    {
+        *(".nv.constant3", ".nv.constant4", ".nv.global.init", ".rela.nv.constant4", ".rela.nv.global.init"),
+        *(".rel.nv.constant4", ".rel.nv.global.init"),
+        *(".nv.merc.nv.constant.pic", ".nv.merc.nv.constant.user", ".nv.merc.nv.global.init", ".nv.merc.rela.nv.constant.pic"),
+    }
+)
+SAME = {
+    ".nv.merc.nv.constant.pic": ".nv.constant4",
+    ".nv.merc.nv.constant.user": ".nv.constant3",
+    ".nv.merc.nv.global.init": ".nv.global.init",
+    ".nv.merc.nv_debug_ptx_txt": ".nv_debug_ptx_txt",
+}
+"""Sections whose bytes are those of another one, at its place in the file."""
+PLACED = frozenset({".nv.shared.reserved.0", ".nv.global", ".nv.merc.nv.shared.reserved.0", ".nv.merc.nv.global"})
 """Sections of the file that stand among those of functions: behind the shared memory of the first."""
 _MERCURY_TEXT = ".nv.capmerc.text"
 _NAMES = (".shstrtab", ".strtab")
@@ -107,7 +120,7 @@ class _Reader:
     def whole(self) -> Whole:
         for table in (MAIN, MERCURY):
             if table in self._names:
-                self._tables[table] = self._symbols(self._names.index(table))
+                self._tables[table] = self._symbols(table)
         sections = [self._section(number) for number in range(len(self._raw))]
         self._by_name = {section.name: section for section in sections}
         shared: list[Section] = []
@@ -163,13 +176,13 @@ class _Reader:
     def _text(self, place: int) -> str:
         return self._data[place : self._data.index(b"\0", place)].decode()
 
-    def _symbols(self, number: int) -> list[Symbol]:
-        _, _, _, _, offset, size, *_ = self._raw[number]
+    def _symbols(self, table: str) -> list[Symbol]:
+        _, _, _, _, offset, size, *_ = self._raw[self._names.index(table)]
         found, place = [], 1
         for at in range(offset, offset + size, _SYMBOL.size):
             name, info, other, index, value, length = _SYMBOL.unpack_from(self._data, at)
             section = index if index == 0 or index >= _RESERVED else self._names[index]
-            if name > place and found and not self._head.older:
+            if name > place and found and table == MAIN and not self._head.older:
                 found[-1].reserve = self._data[self._strings + place : self._strings + name]
                 place = name
             text = self._text(self._strings + name)

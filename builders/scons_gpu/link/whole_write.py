@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from scons_gpu.link.pieces import MAIN, MERCURY
-from scons_gpu.link.whole_read import NOBITS
+from scons_gpu.link.whole_read import NOBITS, SAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,8 @@ _ORDER = (
     *(".nv.info.", ".nv.callgraph", ".rela.text.", ".rela.nv.global.init", ".rela.nv.constant4", ".rela.nv.constant3", ".rela.debug_frame"),
     *(".nv.constant4", ".nv.constant3", ".text.", ".nv.global.init", ".nv.shared.", ".nv.constant0.", MERCURY),
     *(".nv.merc.debug_frame", ".nv.merc.nv.info", ".nv.merc.nv.info.", ".nv.merc.nv.callgraph", ".nv.merc.rela.text."),
-    *(".nv.merc.rela.debug_frame", ".nv.capmerc.text.", ".nv.merc.nv.shared."),
+    *(".nv.merc.rela.nv.constant.pic", ".nv.merc.rela.debug_frame", ".nv.merc.nv.constant.pic", ".nv.merc.nv.constant.user"),
+    *(".nv.capmerc.text.", ".nv.merc.nv.global.init", ".nv.merc.nv.shared."),
 )
 """Sections in the order of the file; a point at the end stands for those of functions, in their order."""
 _OLDER = (
@@ -41,7 +42,8 @@ _OLDER = (
 
 
 def _ranks(order: tuple[str, ...]) -> dict[str, int]:
-    return {name: rank for rank, name in enumerate(order)} | {".nv.global": order.index(".nv.shared.")}
+    same = {".nv.global": ".nv.shared.", ".nv.constant2.": ".nv.constant0."}
+    return {name: rank for rank, name in enumerate(order)} | {name: order.index(other) for name, other in same.items()}
 
 
 _RANKS = {False: _ranks(_ORDER), True: _ranks(_OLDER)}
@@ -74,7 +76,7 @@ class _Writer:
         else:
             self._names, self._sections_at = _listed(section.name for section in self._sections)
             self._names += bytes(whole.head.tail)
-            self._strings, self._symbols_at = _strings(self._symbols[MAIN])
+            self._strings, self._symbols_at = _strings(symbol for symbols in self._symbols.values() for symbol in symbols)
 
     def _all_names(self, table: str) -> Iterator[str]:
         first, last = self._whole.names[table]
@@ -99,12 +101,17 @@ class _Writer:
         """Header, sections, their headers, segments."""
         out, headers = bytearray(_HEADER.size), []
         for section in self._sections:
+            if section.name in SAME:
+                twin = headers[self._numbers[SAME[section.name]]]
+                headers.append((section, twin[1], twin[2]))
+                continue
             data = self._content(section)
             size = section.size if section.type in NOBITS else len(data)
             out += bytes(-len(out) % max(section.align, 1))
             headers.append((section, len(out), size))
             out += data
         headers[0] = (self._sections[0], 0, 0)
+        out += bytes(-len(out) % 8 if self._whole.head.older else 0)
         start = len(out)
         for section, offset, size in headers:
             name = self._sections_at[section.name]
@@ -223,7 +230,7 @@ def _strings(symbols: Iterable[Symbol]) -> tuple[bytes, dict[str, int]]:
         if symbol.name not in places:
             places[symbol.name] = len(out)
             out += symbol.name.encode() + b"\0"
-        out += symbol.reserve
+        out += symbol.reserve  # only symbols of the main table have any
     return bytes(out), places
 
 
