@@ -19,25 +19,42 @@ from scons_gpu.link.whole_read import PLACED, UnknownError, has_memory, read
 from scons_gpu.link.whole_write import write
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["merge_objects", "understood"]
 
 _RESERVED = 1024  # bytes of shared memory that the system keeps of each block from sm_90 on
+_LEAST = 16  # alignment that the assembler gives undefined shared arrays at least
 _NOBITS, _SHARED_FLAGS = 8, 0x43  # SHT_NOBITS; writable, loaded, with sh_info
+_SYSTEM = (".nv.reservedSmem.offset0", "__nv_reservedSMEM_offset_0_alias")
+"""Symbols that come with the first function, before the module's variables."""
 _ISA_CLASS = b"\x02\x02"
 _INTERNAL = re.compile(r"\$__internal_\d+_\$(.*)", re.DOTALL)
 
 
-def merge_objects(objects: Sequence[tuple[str, bytes]], *, dynamic: int = 0) -> bytes:
+def merge_objects(objects: Sequence[tuple[str, bytes]], *, places: Mapping[str, int] | None = None, without: str = "", dynamic: int = 0) -> bytes:
     """The image of (label, object), in the order in which their PTX would stand in one file: the assembler writes the last one first.
 
-    `dynamic` is the alignment of the module's undefined shared arrays, 0 where it has none: an assembler that finds one declared gives
-    every function of the file room for it.
+    `places` says of kernels where in that order they stand, where one object holds several that do not stand together. `without` is a
+    kernel that is left out. `dynamic` is the alignment of the
+    module's undefined shared arrays, 0 where it has none: an assembler that finds one declared gives every function of the file room
+    for it.
 
     Raises DamagedError, UnknownError or LinkError, each with the label of the object that cannot be merged and why.
     """
-    return write(_merged([understood(data, label=label) for label, data in reversed(objects)], dynamic))
+    wholes = [understood(data, label=label) for label, data in reversed(objects)]
+    for whole in wholes if without else ():
+        _left_out(whole, without)
+    return write(_merged(wholes, places={name: -place for name, place in (places or {}).items()}, dynamic=dynamic))
+
+
+def _left_out(whole: Whole, name: str) -> None:
+    """Takes a function away; what the file has with its first function goes to the next."""
+    gone = next((piece for piece in whole.pieces if piece.name == name), None)
+    if gone is None:
+        return
+    whole.pieces.remove(gone)
+    _to_first(gone, whole.pieces[0])
 
 
 def understood(data: bytes, *, label: str) -> Whole:
@@ -49,7 +66,7 @@ def understood(data: bytes, *, label: str) -> Whole:
     return whole
 
 
-def _merged(wholes: Sequence[Whole], dynamic: int) -> Whole:
+def _merged(wholes: Sequence[Whole], *, places: Mapping[str, int], dynamic: int) -> Whole:
     """One file of all pieces; the wholes are used up."""
     if not wholes:
         msg = "there is nothing to merge"
@@ -57,8 +74,11 @@ def _merged(wholes: Sequence[Whole], dynamic: int) -> Whole:
     first = wholes[0]
     for other in wholes[1:]:
         _check_alike(first, other)
-    pieces = [piece for whole in wholes for piece in whole.pieces]
     _check_names(wholes)
+    pieces = _placed([piece for whole in wholes for piece in whole.pieces], places)
+    for whole in wholes:
+        if _memory(whole):
+            _to_first(whole.pieces[0], pieces[0])
     moved = _same_file_symbols(wholes)
     _once(pieces, moved)
     _numbered(pieces)
@@ -73,7 +93,7 @@ def _merged(wholes: Sequence[Whole], dynamic: int) -> Whole:
         shared=_shared(wholes),
         first=first.first,
         last=first.last,
-        names=first.names,
+        names=next((whole.names for whole in wholes if _memory(whole)), first.names),
     )
 
 
@@ -130,11 +150,52 @@ def _check_names(wholes: Sequence[Whole]) -> None:
                 msg = f"{piece.name} is defined by both {found[piece.name]} and {whole.label}"
                 raise LinkError(msg)
             found[piece.name] = whole.label
-        if any(has_memory(section.name) for section in (*whole.shared, *(each for piece in whole.pieces for each in piece.sections))):
+        if _memory(whole):
             if memory:
                 msg = f"{memory} and {whole.label} both hold memory of the module"
                 raise LinkError(msg, hint="assemble the two together")
             memory = whole.label
+
+
+def _memory(whole: Whole) -> bool:
+    return any(has_memory(section.name) for section in (*whole.shared, *(each for piece in whole.pieces for each in piece.sections)))
+
+
+def _placed(pieces: list[Piece], places: Mapping[str, int]) -> list[Piece]:
+    """In the order of the image; a function that it does not name stays behind the one that it stands behind."""
+    place, keys = 0, {}
+    for piece in pieces:
+        place = places.get(piece.name, place)
+        keys[piece.name] = place
+    return sorted(pieces, key=lambda piece: keys[piece.name]) if places else pieces
+
+
+def _to_first(holder: Piece, first: Piece) -> None:
+    """The module's variables stand with the first function of the file, whoever uses them."""
+    if holder is first:
+        return
+    first.sections += [section for section in holder.sections if has_memory(section.name)]
+    holder.sections = [section for section in holder.sections if not has_memory(section.name)]
+    for name in (MAIN, MERCURY):
+        old, new = holder.tables[name], first.tables[name]
+        mine = [symbol for symbol in old.local if isinstance(symbol.section, str) and _is_memory(symbol.section)]
+        old.local = [symbol for symbol in old.local if symbol not in mine]
+        own = next((place for place, symbol in enumerate(new.local) if not symbol.name.startswith((".text.", ".nv.shared."))), len(new.local))
+        new.local[own:own] = mine
+        variables = [symbol for symbol in old.globals if isinstance(symbol.section, str) and _is_memory(symbol.section)]
+        old.globals = [symbol for symbol in old.globals if symbol not in variables]
+        own = next((place for place, symbol in enumerate(new.globals) if symbol.name not in {first.name, *_SYSTEM}), len(new.globals))
+        new.globals[own:own] = variables
+        names = {symbol.name for symbol in (*mine, *variables)}
+        for table in first.names if name == MAIN else ():
+            moved = [each for each in holder.names.get(table, ()) if each in names]
+            holder.names[table] = [each for each in holder.names.get(table, ()) if each not in names]
+            own = next((place for place, each in enumerate(first.names[table]) if each.startswith(".nv.shared.")), len(first.names[table]) - 1)
+            first.names[table][own + 1 : own + 1] = moved
+
+
+def _is_memory(section: str) -> bool:
+    return has_memory(section) or section.startswith((".nv.merc.nv.constant.", ".nv.merc.nv.global"))
 
 
 def _same_file_symbols(wholes: Sequence[Whole]) -> dict[int, Symbol]:
@@ -198,7 +259,7 @@ def _numbered(pieces: Sequence[Piece]) -> None:
 
 def _with_shared(piece: Piece, align: int, *, reserved: int) -> None:
     """Shared memory of a function in a file that has an undefined array of it."""
-    name = f".nv.shared.{piece.name}"
+    name, align = f".nv.shared.{piece.name}", max(align, _LEAST)
     there = next((section for section in piece.sections if section.name == name), None)
     if there is not None:
         there.align = max(there.align, align)

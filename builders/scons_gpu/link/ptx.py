@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from scons_gpu.toolchain.arch import Target
 
-__all__ = ["MergedPtx", "PtxPart", "merge", "merge_ptx"]
+__all__ = ["MergedPtx", "PtxPart", "merge", "merge_ptx", "shared_alignment"]
 
 _PLAIN = re.compile(r"sm_\d+")
 _TARGET = re.compile(r"^(?P<start>\s*\.target\s+)(?P<cpu>sm_\d+)(?![\w])", re.MULTILINE)
@@ -298,6 +298,14 @@ def _shared(found: Iterable[_Read]) -> dict[str, str]:
                 old = sizes.get(statement.names[0], (1, 0))
                 sizes[statement.names[0]] = (max(align, old[0]), max(length, old[1]))
     return {name: f".extern .shared .align {align} .b8 {name}[{length or ''}];" for name, (align, length) in sizes.items()}
+
+
+def shared_alignment(text: str, *, label: str) -> int:
+    """The largest alignment of the undefined shared arrays that PTX declares; 0 where it declares none."""
+    module = read(text, label=label) if ".shared" in text else None
+    statements = module.statements if module else ()
+    arrays = [each for each in statements if each.kind == "variable" and each.linkage == "extern" and each.space == "shared"]
+    return max((_extent(each)[0] for each in arrays), default=0)
 
 
 def _extent(statement: Statement) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from scons_gpu.link.pieces import MAIN, MERCURY, Head, Piece, Section, Symbol, W
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["NOBITS", "PLACED", "SAME", "UnknownError", "has_memory", "read"]
+__all__ = ["NOBITS", "PLACED", "SAME", "UnknownError", "has_memory", "holds_memory", "read"]
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr, System V ABI
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -34,7 +34,7 @@ _RESERVED = 0xFF00  # SHN_LORESERVE
 _DWARF64, _COMMON = b"\xff" * 4, 2**64 - 1  # an entry with lengths of eight bytes; the id of a common one
 _FUNCTION = 2  # STT_FUNC
 _OF_FUNCTION = re.compile(
-    r"(?:\.nv\.info|\.rela\.text|\.text|\.nv\.shared|\.nv\.constant[02]|\.nv\.local|\.nv\.merc\.nv\.info|\.nv\.merc\.rela\.text|\.nv\.capmerc\.text)\.(?!reserved\.)(.+)"
+    r"(?:\.nv\.info|\.rela?\.text|\.rela?\.nv\.constant2|\.text|\.nv\.shared|\.nv\.constant[02]|\.nv\.merc\.nv\.info|\.nv\.merc\.rela\.text|\.nv\.merc\.rela\.nv\.constant2|\.nv\.merc\.nv\.constant2|\.nv\.capmerc\.text)\.(?!reserved\.)(.+)"
 )
 _OF_FILE = frozenset(
     {
@@ -69,6 +69,11 @@ _TAIL = frozenset({".debug_frame", ".nv.callgraph", ".nv.rel.action"})
 def has_memory(section: str) -> bool:
     """Whether this section is memory of the module, or addresses of it: then its layout is in the code of all who use it."""
     return section in _BANKS or section == ".nv.global"
+
+
+def holds_memory(data: bytes) -> bool:
+    """Whether an object has such a section, by its table of names: what has none of them there has none at all."""
+    return any(name in data for name in (b"\0.nv.constant3\0", b"\0.nv.constant4\0", b"\0.nv.global\0", b"\0.nv.global.init\0"))
 
 
 class UnknownError(LinkError):

@@ -27,7 +27,7 @@ _MERCURY = 0x10000000  # sh_flags of `.nv.merc.…`
 _ORDER = (
     *("", ".shstrtab", ".strtab", MAIN, ".debug_frame", ".note.nv.tkinfo", ".note.nv.cuinfo", ".nv.info", ".nv.compat"),
     *(".nv.info.", ".nv.callgraph", ".rela.text.", ".rela.nv.global.init", ".rela.nv.constant4", ".rela.nv.constant3", ".rela.debug_frame"),
-    *(".nv.constant4", ".nv.constant3", ".text.", ".nv.global.init", ".nv.shared.", ".nv.constant0.", MERCURY),
+    *(".nv.constant4", ".nv.constant3", ".nv.constant2.", ".text.", ".nv.global.init", ".nv.shared.", ".nv.constant0.", MERCURY),
     *(".nv.merc.debug_frame", ".nv.merc.nv.info", ".nv.merc.nv.info.", ".nv.merc.nv.callgraph", ".nv.merc.rela.text."),
     *(".nv.merc.rela.nv.constant.pic", ".nv.merc.rela.debug_frame", ".nv.merc.nv.constant.pic", ".nv.merc.nv.constant.user"),
     *(".nv.capmerc.text.", ".nv.merc.nv.global.init", ".nv.merc.nv.shared."),
@@ -42,8 +42,9 @@ _OLDER = (
 
 
 def _ranks(order: tuple[str, ...]) -> dict[str, int]:
-    same = {".nv.global": ".nv.shared.", ".nv.constant2.": ".nv.constant0."}
-    return {name: rank for rank, name in enumerate(order)} | {name: order.index(other) for name, other in same.items()}
+    ranks = {name: rank for rank, name in enumerate(order)}
+    alike = {".nv.global": ".nv.shared.", ".nv.constant2.": ".nv.constant0.", ".rela.nv.constant2.": ".rela.text.", ".rel.nv.constant2.": ".rel.text."}
+    return {name: ranks[other] for name, other in alike.items() if other in ranks} | ranks
 
 
 _RANKS = {False: _ranks(_ORDER), True: _ranks(_OLDER)}

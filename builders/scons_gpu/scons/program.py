@@ -42,7 +42,7 @@ else:
 
 __all__ = ["Chain", "declare_program", "pack_signature"]
 
-_KINDS = {"image": "rel", "bundle": "whole", "whole": "ptx"}
+_KINDS = {"image": "rel", "bundle": "whole", "whole": "ptx", "merge": "merge"}
 """Link mode → what a link takes of each unit."""
 
 _artefact, _compiled = _internals.builder(_internals.Artefact), _internals.builder(_internals.Compiled)
@@ -331,7 +331,7 @@ class Chain:
         node, plan, recipe = self.plan(target, ptx=ptx)
         self.workspace.plans.setdefault(str(self.folder.parent), []).append(plan)
         path = path or self.folder / f"{target.name}.{'ptx' if ptx else 'cubin'}"
-        kind = PtxJob if ptx else WholeJob if self.settings.link == "whole" else ImageJob
+        kind = PtxJob if ptx else {"whole": WholeJob, "merge": MergeJob}.get(self.settings.link, ImageJob)
         job = kind(**self.common(target, self.module.name, path), signature=self.link_signature(recipe), recipe=recipe, plan=plan)
         made = _image(self.env, path, [node], job)
         return made, path, node, plan
