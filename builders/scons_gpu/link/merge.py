@@ -32,7 +32,9 @@ _ISA_CLASS = b"\x02\x02"
 _INTERNAL = re.compile(r"\$__internal_\d+_\$(.*)", re.DOTALL)
 
 
-def merge_objects(objects: Sequence[tuple[str, bytes]], *, places: Mapping[str, int] | None = None, without: str = "", dynamic: int = 0) -> bytes:
+def merge_objects(
+    objects: Sequence[tuple[str, bytes]], *, places: Mapping[str, int] | None = None, without: str = "", dynamic: int = 0
+) -> bytes:
     """The image of (label, object), in the order in which their PTX would stand in one file: the assembler writes the last one first.
 
     `places` says of kernels where in that order they stand, where one object holds several that do not stand together. `without` is a
@@ -100,7 +102,11 @@ def _merged(wholes: Sequence[Whole], *, places: Mapping[str, int], dynamic: int)
 def _check_alike(one: Whole, other: Whole) -> None:
     """What stands once in an image must be equal in its objects: they were made by one tool with one set of options."""
     if one.head != other.head:
-        told = next(name for name in ("ident", "kind", "machine", "version", "flags", "tail", "older") if getattr(one.head, name) != getattr(other.head, name))
+        told = next(
+            name
+            for name in ("ident", "kind", "machine", "version", "flags", "tail", "older")
+            if getattr(one.head, name) != getattr(other.head, name)
+        )
         msg = f"{one.label} and {other.label} differ in the {told} of their headers"
         raise LinkError(msg, hint=_TOGETHER)
     mine = {section.name: section for section in one.shared}
@@ -180,7 +186,9 @@ def _to_first(holder: Piece, first: Piece) -> None:
         old, new = holder.tables[name], first.tables[name]
         mine = [symbol for symbol in old.local if isinstance(symbol.section, str) and _is_memory(symbol.section)]
         old.local = [symbol for symbol in old.local if symbol not in mine]
-        own = next((place for place, symbol in enumerate(new.local) if not symbol.name.startswith((".text.", ".nv.shared."))), len(new.local))
+        own = next(
+            (place for place, symbol in enumerate(new.local) if not symbol.name.startswith((".text.", ".nv.shared."))), len(new.local)
+        )
         new.local[own:own] = mine
         variables = [symbol for symbol in old.globals if isinstance(symbol.section, str) and _is_memory(symbol.section)]
         old.globals = [symbol for symbol in old.globals if symbol not in variables]
@@ -190,7 +198,9 @@ def _to_first(holder: Piece, first: Piece) -> None:
         for table in first.names if name == MAIN else ():
             moved = [each for each in holder.names.get(table, ()) if each in names]
             holder.names[table] = [each for each in holder.names.get(table, ()) if each not in names]
-            own = next((place for place, each in enumerate(first.names[table]) if each.startswith(".nv.shared.")), len(first.names[table]) - 1)
+            own = next(
+                (place for place, each in enumerate(first.names[table]) if each.startswith(".nv.shared.")), len(first.names[table]) - 1
+            )
             first.names[table][own + 1 : own + 1] = moved
 
 
@@ -213,7 +223,9 @@ def _once(pieces: Sequence[Piece], moved: dict[int, Symbol]) -> None:
     """What several files have alike stays where it comes first."""
     placed: set[str] = set()
     for piece in pieces:
-        piece.sections = [section for section in piece.sections if section.name not in PLACED or not (section.name in placed or placed.add(section.name))]  # type: ignore[func-returns-value]
+        piece.sections = [
+            section for section in piece.sections if section.name not in PLACED or not (section.name in placed or placed.add(section.name))
+        ]  # type: ignore[func-returns-value]
     for table in (MAIN, MERCURY):
         known: dict[tuple[str, bytes], Symbol] = {}
         for piece in pieces:

@@ -101,15 +101,15 @@ def _linked(
     if any(part.role == "unit" for part in shared) or plan.state:
         made = _together(plan, shared, texts, first=parts[-1] not in shared, assemble=assemble)
         inputs.append((f"what shares memory in {plan.module}", made.data))
-    places = {name: place for place, part in enumerate(parts) for kernel in part.kernels for name in (kernel.symbol, spelled(kernel.symbol))}
+    places = {
+        name: place for place, part in enumerate(parts) for kernel in part.kernels for name in (kernel.symbol, spelled(kernel.symbol))
+    }
     data = merge_objects(inputs, places=places, without=FIRST, dynamic=dynamic)
     check_image(plan, data)
     return Merged(data=data, together=tuple(part.digest for part in shared), made=made, output=made.output if made else "")
 
 
-def _together(
-    plan: Plan, parts: Sequence[Part], texts: Mapping[str, str], *, first: bool, assemble: Callable[[str], Together]
-) -> Together:
+def _together(plan: Plan, parts: Sequence[Part], texts: Mapping[str, str], *, first: bool, assemble: Callable[[str], Together]) -> Together:
     """One object of what shares memory; with `first`, the last unit of the module is not among it."""
     for part in parts:
         if part.assemble is not None:

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from scons_gpu.toolchain.arch import Target
 
-__all__ = ["SINGLE", "TOGETHER", "unit"]
+__all__ = ["BOUND", "CLUSTER", "DECLARED", "SINGLE", "STATE", "TOGETHER", "unit"]
+
+BOUND = "dynamic"
+"""The unit that declares an undefined shared array."""
 
 SINGLE: dict[str, str] = {
     "plain": """
@@ -115,6 +118,19 @@ STATE = """
 .visible .global .align 4 .u32 counter;
 .visible .const .align 4 .b8 table[32] = {1, 2, 3, 4, 5, 6, 7, 8};"""
 """That memory."""
+
+DECLARED = (".extern .global .align 4 .u32 counter;", ".extern .const .align 4 .b8 table[32];")
+"""What units say of it that do not define it."""
+
+CLUSTER: dict[str, str] = {
+    "cluster": """
+.visible .entry cluster(.param .u64 p) .reqnctapercluster 2, 1, 1
+{
+ .reg .b64 %r<2>; .reg .b32 %w<2>;
+ ld.param.u64 %r1, [p]; mov.u32 %w1, %cluster_ctaid.x; barrier.cluster.arrive; barrier.cluster.wait; st.global.u32 [%r1], %w1; ret;
+}"""
+}
+"""The same, of what only sm_90 and newer have."""
 
 
 def unit(body: str, target: Target, version: str) -> str:

@@ -41,7 +41,13 @@ _OF_FILE = frozenset(
         *("", ".shstrtab", ".strtab", MAIN, MERCURY, ".note.nv.tkinfo", ".note.nv.cuinfo", ".nv.compat"),
         *(".nv.info", ".nv.callgraph", ".debug_frame", ".rela.debug_frame", ".nv.shared.reserved.0"),
         *(".rel.debug_frame", ".nv.rel.action"),
-        *(".nv.merc.nv.info", ".nv.merc.nv.callgraph", ".nv.merc.debug_frame", ".nv.merc.rela.debug_frame", ".nv.merc.nv.shared.reserved.0"),
+        *(
+            ".nv.merc.nv.info",
+            ".nv.merc.nv.callgraph",
+            ".nv.merc.debug_frame",
+            ".nv.merc.rela.debug_frame",
+            ".nv.merc.nv.shared.reserved.0",
+        ),
     }
 )
 _BANKS = frozenset(
@@ -116,7 +122,9 @@ class _Reader:
         used = 1 + sum(len(name.encode()) + 1 for name in self._names if name)
         size = self._raw[names][5]
         older = b"\0.symtab_shndx\0" in data[start : start + size]
-        self._head = Head(ident=ident, kind=kind, machine=machine, version=version, flags=flags, tail=0 if older else size - used, older=older)
+        self._head = Head(
+            ident=ident, kind=kind, machine=machine, version=version, flags=flags, tail=0 if older else size - used, older=older
+        )
         self._strings = self._raw[self._names.index(".strtab")][4]
         self._tables: dict[str, list[Symbol]] = {}
         self._pieces: dict[str, Piece] = {}
@@ -215,7 +223,9 @@ class _Reader:
             section.info = 0
         else:
             section.info = self._names[info]
-        if name.startswith(".nv.capmerc.text.") and _WORD.unpack_from(data)[0] != self._names.index(f".text{name.removeprefix(_MERCURY_TEXT)}"):
+        if name.startswith(".nv.capmerc.text.") and _WORD.unpack_from(data)[0] != self._names.index(
+            f".text{name.removeprefix(_MERCURY_TEXT)}"
+        ):
             raise self._unknown(f"the head of {name}")
         section.fixups = self._fixups(section, self._tables.get(table, []))
         return section

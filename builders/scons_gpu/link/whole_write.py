@@ -35,7 +35,16 @@ _ORDER = (
 """Sections in the order of the file; a point at the end stands for those of functions, in their order."""
 _OLDER = (
     *("", ".shstrtab", ".strtab", MAIN, ".debug_frame", ".note.nv.tkinfo", ".note.nv.cuinfo", ".nv.info", ".nv.info."),
-    *(".nv.callgraph", ".nv.rel.action", ".rel.text.", ".rel.nv.constant4", ".rel.debug_frame", ".nv.constant4", ".nv.constant3", ".nv.constant0."),
+    *(
+        ".nv.callgraph",
+        ".nv.rel.action",
+        ".rel.text.",
+        ".rel.nv.constant4",
+        ".rel.debug_frame",
+        ".nv.constant4",
+        ".nv.constant3",
+        ".nv.constant0.",
+    ),
     *(".text.", ".nv.global.init", ".nv.shared."),
 )
 """The same, in the layout of sm_75 to sm_89."""
@@ -43,7 +52,12 @@ _OLDER = (
 
 def _ranks(order: tuple[str, ...]) -> dict[str, int]:
     ranks = {name: rank for rank, name in enumerate(order)}
-    alike = {".nv.global": ".nv.shared.", ".nv.constant2.": ".nv.constant0.", ".rela.nv.constant2.": ".rela.text.", ".rel.nv.constant2.": ".rel.text."}
+    alike = {
+        ".nv.global": ".nv.shared.",
+        ".nv.constant2.": ".nv.constant0.",
+        ".rela.nv.constant2.": ".rela.text.",
+        ".rel.nv.constant2.": ".rel.text.",
+    }
     return {name: ranks[other] for name, other in alike.items() if other in ranks} | ranks
 
 

@@ -15,6 +15,7 @@ from scons_gpu.lower import options as lowering
 from scons_gpu.scons import _internals, asked
 from scons_gpu.scons.images import BundleJob, ImageJob, PtxJob, WholeJob
 from scons_gpu.scons.later import later
+from scons_gpu.scons.merging import MergeJob, settled
 from scons_gpu.scons.modules import reach
 from scons_gpu.scons.packing import ManifestJob, ModuleNode, PackJob
 from scons_gpu.scons.providers import check_tools, choice_for
@@ -332,7 +333,9 @@ class Chain:
         self.workspace.plans.setdefault(str(self.folder.parent), []).append(plan)
         path = path or self.folder / f"{target.name}.{'ptx' if ptx else 'cubin'}"
         kind = PtxJob if ptx else {"whole": WholeJob, "merge": MergeJob}.get(self.settings.link, ImageJob)
-        job = kind(**self.common(target, self.module.name, path), signature=self.link_signature(recipe), recipe=recipe, plan=plan)
+        more = {"may_fall_back": self.settings.auto} if kind is MergeJob else {}
+        common = self.common(target, self.module.name, path)
+        job = kind(**common, **more, signature=self.link_signature(recipe), recipe=recipe, plan=plan)
         made = _image(self.env, path, [node], job)
         return made, path, node, plan
 
@@ -422,6 +425,7 @@ def _module(env: Any, session: Session, workspace: Workspace, module: Module, ba
     if module.bypass or not module.sources:
         return ModuleNode(module=module, node=None, path=None, plans=())
     tools = session.toolchain(module.settings, workspace.facts)
+    module = settled(session, module, tools, workspace.facts)
     check_tools(session, tools, module.settings.archs, choice_for(tools, module.settings, workspace.facts))
     chain = Chain(
         session=session,
