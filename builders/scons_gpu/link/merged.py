@@ -16,8 +16,8 @@ from scons_gpu.link.image import check_image, spelled
 from scons_gpu.link.limits import check_constants
 from scons_gpu.link.merge import merge_objects
 from scons_gpu.link.ptx import merge, shared_alignment
+from scons_gpu.link.sections import holds_memory
 from scons_gpu.link.whole import Places, in_order, ptx_part
-from scons_gpu.link.whole_read import holds_memory
 from scons_gpu.plan.plan import refusal
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["FIRST", "Merged", "Together", "alone", "link_merged", "with_first"]
 
 FIRST = "__scons_gpu_first"
-"""A kernel without instructions that stands where another unit's kernel would: what comes first in a file decides the order of addresses."""
+"""A kernel without instructions in the place of another unit's: what comes first in a file decides the order of addresses."""
 _HEAD = re.compile(r"^\s*\.(?:version|target|address_size)\b.*$", re.MULTILINE)
 
 

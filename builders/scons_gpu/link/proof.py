@@ -36,11 +36,8 @@ def prove(target: Target, compile_: Callable[[str], bytes]) -> str:
         "units that share memory": [*TOGETHER, *single],
         "units among those that share memory": sorted([*TOGETHER, *single]),
     }.items():
-        try:
-            if not tried.same({**single, **TOGETHER}, kernels):
-                return f"{name} give other bytes than in one piece"
-        except GpuError as error:
-            return f"{name}: {error.what}"
+        if why := tried.differs({**single, **TOGETHER}, kernels):
+            return f"{name} {why}"
     return ""
 
 
@@ -51,8 +48,14 @@ class _Tried:
     def __init__(self, *, head: str, target: Target, compile: Callable[[str], bytes]) -> None:  # noqa: A002 - what it does
         self._head, self._target, self._compile = head, target, compile
 
-    def same(self, units: Mapping[str, str], kernels: Sequence[str]) -> bool:
-        """Whether merging gives the bytes of one piece."""
+    def differs(self, units: Mapping[str, str], kernels: Sequence[str]) -> str:
+        """Why merging does not give the bytes of one piece; empty where it does."""
+        try:
+            return "" if self._same(units, kernels) else "give other bytes than in one piece"
+        except GpuError as error:
+            return f"do not merge: {error.what}"
+
+    def _same(self, units: Mapping[str, str], kernels: Sequence[str]) -> bool:
         together = [name for name in kernels if name in TOGETHER]
         whole = self._text([STATE] if together else [], [units[name] for name in kernels])
         objects = [(name, self._compile(self._text([], [units[name]]))) for name in kernels if name not in TOGETHER]

@@ -1,4 +1,4 @@
-"""The PTX that a toolkit is tried with before its objects are merged: one unit for each thing that changes how the assembler lays out a file."""
+"""The PTX that a toolkit is tried with before its objects are merged: a unit for each thing that changes a file's layout."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ done: ret;
 {
  .reg .b64 %r<2>; .reg .b32 %w<4>;
  .shared .align 8 .b8 kept[260];
- ld.param.u64 %r1, [p]; mov.u32 %w1, %tid.x; shl.b32 %w1, %w1, 2; mov.u32 %w2, kept; add.s32 %w1, %w1, %w2; ld.global.u32 %w3, [%r1];
+ ld.param.u64 %r1, [p]; mov.u32 %w1, %tid.x; shl.b32 %w1, %w1, 2; mov.u32 %w2, kept; add.s32 %w1, %w1, %w2;
+ ld.global.u32 %w3, [%r1];
  st.shared.u32 [%w1], %w3; bar.sync 0; ld.shared.u32 %w3, [%w2+8]; st.global.u32 [%r1], %w3; ret;
 }""",
     "dynamic": """
@@ -59,7 +60,8 @@ done: ret;
 .visible .entry dynamic(.param .u64 p)
 {
  .reg .b64 %r<2>; .reg .b32 %w<4>;
- ld.param.u64 %r1, [p]; mov.u32 %w1, given; ld.global.u32 %w3, [%r1]; st.shared.u32 [%w1+4], %w3; bar.sync 1, 64; ld.shared.u32 %w3, [%w1+8];
+ ld.param.u64 %r1, [p]; mov.u32 %w1, given; ld.global.u32 %w3, [%r1]; st.shared.u32 [%w1+4], %w3; bar.sync 1, 64;
+ ld.shared.u32 %w3, [%w1+8];
  st.global.u32 [%r1], %w3; ret;
 }""",
     "stack": """
@@ -108,7 +110,8 @@ TOGETHER: dict[str, str] = {
 {
  .reg .b64 %r<3>; .reg .b32 %w<2>;
  mov.u64 %r1, words; cvta.global.u64 %r1, %r1; mov.u64 %r2, 0;
- { .param .b64 a; .param .b64 b; .param .b32 c; st.param.b64 [a], %r1; st.param.b64 [b], %r2; call.uni (c), vprintf, (a, b); ld.param.b32 %w1, [c]; }
+ { .param .b64 a; .param .b64 b; .param .b32 c; st.param.b64 [a], %r1; st.param.b64 [b], %r2;
+ call.uni (c), vprintf, (a, b); ld.param.b32 %w1, [c]; }
  ret;
 }""",
 }

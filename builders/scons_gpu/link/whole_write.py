@@ -6,10 +6,10 @@ import struct
 from typing import TYPE_CHECKING
 
 from scons_gpu.link.pieces import MAIN, MERCURY
-from scons_gpu.link.whole_read import NOBITS, SAME
+from scons_gpu.link.sections import MERCURY_TEXT, NOBITS, SAME, ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from scons_gpu.link.pieces import Section, Symbol, Whole
 
@@ -22,46 +22,8 @@ _PROGRAM = struct.Struct("<IIQQQQQQ")
 _WORD, _LONG = struct.Struct("<I"), struct.Struct("<Q")
 _LOAD, _PROGRAMS = 1, 6  # PT_LOAD, PT_PHDR
 _WRITE, _ALLOCATE, _EXECUTE = 1, 2, 4  # SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR
-_MERCURY_TEXT = ".nv.capmerc.text"
 _MERCURY = 0x10000000  # sh_flags of `.nv.merc.…`
-_ORDER = (
-    *("", ".shstrtab", ".strtab", MAIN, ".debug_frame", ".note.nv.tkinfo", ".note.nv.cuinfo", ".nv.info", ".nv.compat"),
-    *(".nv.info.", ".nv.callgraph", ".rela.text.", ".rela.nv.global.init", ".rela.nv.constant4", ".rela.nv.constant3", ".rela.debug_frame"),
-    *(".nv.constant4", ".nv.constant3", ".nv.constant2.", ".text.", ".nv.global.init", ".nv.shared.", ".nv.constant0.", MERCURY),
-    *(".nv.merc.debug_frame", ".nv.merc.nv.info", ".nv.merc.nv.info.", ".nv.merc.nv.callgraph", ".nv.merc.rela.text."),
-    *(".nv.merc.rela.nv.constant.pic", ".nv.merc.rela.debug_frame", ".nv.merc.nv.constant.pic", ".nv.merc.nv.constant.user"),
-    *(".nv.capmerc.text.", ".nv.merc.nv.global.init", ".nv.merc.nv.shared."),
-)
-"""Sections in the order of the file; a point at the end stands for those of functions, in their order."""
-_OLDER = (
-    *("", ".shstrtab", ".strtab", MAIN, ".debug_frame", ".note.nv.tkinfo", ".note.nv.cuinfo", ".nv.info", ".nv.info."),
-    *(
-        ".nv.callgraph",
-        ".nv.rel.action",
-        ".rel.text.",
-        ".rel.nv.constant4",
-        ".rel.debug_frame",
-        ".nv.constant4",
-        ".nv.constant3",
-        ".nv.constant0.",
-    ),
-    *(".text.", ".nv.global.init", ".nv.shared."),
-)
-"""The same, in the layout of sm_75 to sm_89."""
-
-
-def _ranks(order: tuple[str, ...]) -> dict[str, int]:
-    ranks = {name: rank for rank, name in enumerate(order)}
-    alike = {
-        ".nv.global": ".nv.shared.",
-        ".nv.constant2.": ".nv.constant0.",
-        ".rela.nv.constant2.": ".rela.text.",
-        ".rel.nv.constant2.": ".rel.text.",
-    }
-    return {name: ranks[other] for name, other in alike.items() if other in ranks} | ranks
-
-
-_RANKS = {False: _ranks(_ORDER), True: _ranks(_OLDER)}
+_RANKS = {older: ranks(older=older) for older in (False, True)}
 
 
 def write(whole: Whole) -> bytes:
@@ -69,19 +31,19 @@ def write(whole: Whole) -> bytes:
     return _Writer(whole).file()
 
 
-def _rank(section: Section, ranks: Mapping[str, int]) -> int:
-    found = ranks.get(section.name)
+def _rank(section: Section, places: Mapping[str, int]) -> int:
+    found = places.get(section.name)
     if found is not None:
         return found
-    return next((rank for name, rank in ranks.items() if name.endswith(".") and section.name.startswith(name)), len(ranks))
+    return next((rank for name, rank in places.items() if name.endswith(".") and section.name.startswith(name)), len(places))
 
 
 class _Writer:
     def __init__(self, whole: Whole) -> None:
         self._whole = whole
         sections = [*whole.shared, *(section for piece in whole.pieces for section in piece.sections)]
-        ranks = _RANKS[whole.head.older]
-        self._sections = sorted(sections, key=lambda section: _rank(section, ranks))  # stable: in one kind they stay as they come
+        places = _RANKS[whole.head.older]
+        self._sections = sorted(sections, key=lambda section: _rank(section, places))  # stable: in one kind they stay as they come
         self._numbers = {section.name: number for number, section in enumerate(self._sections)}
         self._symbols = {table: self._ordered(table) for table in (MAIN, MERCURY) if table in self._numbers}
         self._indexes = {id(symbol): index for symbols in self._symbols.values() for index, symbol in enumerate(symbols)}
@@ -114,7 +76,8 @@ class _Writer:
 
     def file(self) -> bytes:
         """Header, sections, their headers, segments."""
-        out, headers = bytearray(_HEADER.size), []
+        out = bytearray(_HEADER.size)
+        headers: list[tuple[Section, int, int]] = []
         for section in self._sections:
             if section.name in SAME:
                 twin = headers[self._numbers[SAME[section.name]]]
@@ -151,13 +114,19 @@ class _Writer:
         if section.name in self._symbols:
             return self._table(self._symbols[section.name])
         out = bytearray()
-        if section.name.startswith(_MERCURY_TEXT):
-            return _WORD.pack(self._numbers[f".text{section.name.removeprefix(_MERCURY_TEXT)}"]) + section.data[4:]
+        if section.name.startswith(MERCURY_TEXT):
+            return _WORD.pack(self._numbers[f".text{section.name.removeprefix(MERCURY_TEXT)}"]) + section.data[4:]
         if section.data or section.fixups:
             out += self._fixed(section)
-        join = _JOINED.get(section.name.removeprefix(".nv.merc"))
-        if join:
-            join(self, section.name, out)
+        kind = section.name.removeprefix(".nv.merc")
+        if kind == ".nv.info":
+            self._info_records(section.name, out)
+        elif kind == ".debug_frame":
+            self._frames(section.name, out)
+        elif kind in {".rela.debug_frame", ".rel.debug_frame"}:
+            self._frame_relocations(section.name, out)
+        elif kind == ".nv.callgraph":
+            out[8:8] = b"".join(bytes(self._fixed(part)) for _, part in self._parts(section.name))  # behind the mark that opens them
         return bytes(out)
 
     def _fixed(self, section: Section, base: int | None = None) -> bytearray:
@@ -195,11 +164,6 @@ class _Writer:
         for _, part in self._parts(name, 1):
             out += self._fixed(part)
 
-    def _calls(self, name: str, out: bytearray) -> None:
-        """Behind the mark that opens them."""
-        found = b"".join(bytes(self._fixed(part)) for _, part in self._parts(name))
-        out[8:8] = found
-
     def _info(self, section: Section) -> int:
         if isinstance(section.info, str):
             return self._numbers[section.info]
@@ -217,15 +181,6 @@ class _Writer:
             index = symbol.section if isinstance(symbol.section, int) else self._numbers[symbol.section]
             out += _SYMBOL.pack(self._symbols_at[symbol.name], symbol.info, symbol.other, index, symbol.value, symbol.size)
         return bytes(out)
-
-
-_JOINED: dict[str, Callable[[_Writer, str, bytearray], None]] = {
-    ".debug_frame": _Writer._frames,
-    ".rela.debug_frame": _Writer._frame_relocations,
-    ".rel.debug_frame": _Writer._frame_relocations,
-    ".nv.info": _Writer._info_records,
-    ".nv.callgraph": _Writer._calls,
-}
 
 
 def _listed(names: Iterable[str]) -> tuple[bytes, dict[str, int]]:

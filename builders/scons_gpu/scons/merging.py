@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from scons_gpu.link import merged, proven, whole, whole_read
+    from scons_gpu.link import merged, proven, unknown, whole
     from scons_gpu.plan import Plan
     from scons_gpu.scons.modules import Module
     from scons_gpu.scons.session import Session
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.tools import Toolchain
 else:
     merged, proven, whole = later("scons_gpu.link.merged"), later("scons_gpu.link.proven"), later("scons_gpu.link.whole")
-    whole_read = later("scons_gpu.link.whole_read")
+    unknown = later("scons_gpu.link.unknown")
 
 __all__ = ["MergeJob", "settled"]
 
@@ -45,7 +45,7 @@ class MergeJob(OnePlan):
         """One merge, and one assembly of what shares memory, where that changed."""
         try:
             made = merged.link_merged(plan, entries, ptx=self.recipe.ptx_entry, assemble=self._together)
-        except whole_read.UnknownError as error:
+        except unknown.UnknownError as error:
             if not self.may_fall_back:
                 raise
             return self._in_one_piece(plan, str(error))

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from scons_gpu.plan import Part
     from scons_gpu.scons import unit_files, verify
     from scons_gpu.scons.session import Workspace
-    from scons_gpu.store.record import Entry
     from scons_gpu.scons.sources import SplitJob
+    from scons_gpu.store.record import Entry
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Toolchain
 else:
@@ -68,7 +68,8 @@ class Recipe:
     measurer: Provider | None
     """What makes objects of candidates, to be measured: the provider without deferral."""
     kind: str
-    """What a unit ends as: `rel`, `whole`, `ptx`; `merge`, whole where it stands alone and else PTX; or `measured`, an object that no image takes, for a choice to look at."""
+    """What a unit ends as: `rel`, `whole`, `ptx`; `merge`, whole where it stands alone, else PTX; or `measured`, an object that no image
+    takes, for a choice to look at."""
     share_twins: bool
     splits: Sequence[SplitJob]
     """Those of the module's sources, then of its helpers', for slices that the store lost."""

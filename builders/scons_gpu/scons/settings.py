@@ -47,8 +47,7 @@ VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_OPT": (3, "optimisation level of what lowers and of the assembler, 0 to 3"),
     "GPU_LINK": (
         "image",
-        "image: one linked cubin per module; merge: one merged of whole objects, with the code of one piece; auto: merge where the tools are"
-        " proven for it, else image; whole: one assembled in one piece; bundle: kernels side by side",
+        "image: one linked cubin per module; merge: one merged of whole objects; auto: merge or image; whole: in one piece; bundle: apart",
     ),
     "GPU_LOWER": ("auto", "auto: libNVVM where it reads our IR, else LLVM; llvm; nvvm: an error where libNVVM does not"),
     "GPU_PROVIDER": ("auto", "what assembles and links: auto, ptxas, nvptxcompiler, nvjitlink, driver, none, or a pair as ptxas+nvjitlink"),
