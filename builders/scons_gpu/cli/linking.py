@@ -97,8 +97,11 @@ class Linker:
             made = choice.provider.compile(text, target=target, options=self.options)
             return merged.Together(made.data, output=made.output, resources=made.resources)
 
+        def twin(part: Part) -> bool:
+            return merged.alone(part) and is_twin(part, share=self.share_twins)
+
         objects = {part.digest: self._object(store, plan, part, choice, "whole") for part in plan.parts if merged.alone(part)}
-        made = merged.link_merged(plan, objects, ptx=lambda part: _ptx(store, plan, part), assemble=together)
+        made = merged.link_merged(plan, objects, ptx=lambda part: _ptx(store, plan, part), assemble=together, twin=twin)
         self.output = made.output if made else ""
         return made.data if made else b""
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import re
 import struct
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import LinkError
 from scons_gpu.link import attributes
+from scons_gpu.link.named import call
 from scons_gpu.link.pieces import MAIN, MERCURY, Piece, Section, Symbol, Whole
 from scons_gpu.link.sections import PLACED, has_memory
 from scons_gpu.link.unknown import UnknownError
@@ -24,7 +26,7 @@ from scons_gpu.link.whole_write import write
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["merge_objects", "understood"]
+__all__ = ["Input", "merge_objects", "understood"]
 
 _RESERVED = 1024  # bytes of shared memory that the system keeps of each block from sm_90 on
 _LEAST = 16  # alignment that the assembler gives undefined shared arrays at least
@@ -35,10 +37,19 @@ _ISA_CLASS = b"\x02\x02"
 _INTERNAL = re.compile(r"\$__internal_\d+_\$(.*)", re.DOTALL)
 
 
-def merge_objects(
-    objects: Sequence[tuple[str, bytes]], *, places: Mapping[str, int] | None = None, without: str = "", dynamic: int = 0
-) -> bytes:
-    """The image of (label, object), in the order in which their PTX would stand in one file: the assembler writes the last one first.
+@dataclass(frozen=True)
+class Input:
+    """One object."""
+
+    label: str
+    """What messages call it."""
+    data: bytes
+    name: str = ""
+    """What its kernel is called in the image, where the object serves kernels of several names (`twins.ANONYMOUS`)."""
+
+
+def merge_objects(objects: Sequence[Input], *, places: Mapping[str, int] | None = None, without: str = "", dynamic: int = 0) -> bytes:
+    """The image of these objects, in the order in which their PTX would stand in one file: the assembler writes the last one first.
 
     `places` says of kernels where in that order they stand, where one object holds several that do not stand together. `without` is a
     kernel that is left out. `dynamic` is the alignment of the
@@ -47,7 +58,11 @@ def merge_objects(
 
     Raises DamagedError, UnknownError or LinkError, each with the label of the object that cannot be merged and why.
     """
-    wholes = [understood(data, label=label) for label, data in reversed(objects)]
+    wholes = []
+    for each in reversed(objects):
+        wholes.append(understood(each.data, label=each.label))
+        if each.name:
+            call(wholes[-1], each.name)
     for whole in wholes if without else ():
         _left_out(whole, without)
     return write(_merged(wholes, places={name: -place for name, place in (places or {}).items()}, dynamic=dynamic))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from scons_gpu.errors import DamagedError, GpuError, LinkError, RefusedError
 from scons_gpu.link.image import check_image, spelled
 from scons_gpu.link.limits import check_constants
-from scons_gpu.link.merge import merge_objects
+from scons_gpu.link.merge import Input, merge_objects
 from scons_gpu.link.ptx import merge, shared_alignment
 from scons_gpu.link.sections import holds_memory
 from scons_gpu.link.whole import Places, in_order, ptx_part
@@ -73,22 +73,28 @@ def link_merged(
     *,
     ptx: Callable[[Part], Entry | None],
     assemble: Callable[[str], Together],
+    twin: Callable[[Part], bool] = lambda _: False,
 ) -> Merged | None:
     """The image of `plan` from the whole object of each part's digest that can stand alone; None for a module without kernels.
 
-    `ptx` gives the PTX of a part, and is asked for those that share memory; `assemble` makes one object of theirs. Raises DamagedError,
+    `ptx` gives the PTX of a part, and is asked for those that share memory; `assemble` makes one object of theirs; `twin` says whether a part's object has an
+    anonymous kernel. Raises DamagedError,
     UnknownError, LinkError, RefusedError or a ToolError that name kernel, module and source.
     """
     if not plan.units:
         return None
     try:
-        return _linked(plan, objects, ptx, assemble)
+        return _linked(plan, objects, ptx, assemble, twin)
     except GpuError as error:
         raise error.at(module=plan.module, arch=plan.arch) from None
 
 
 def _linked(
-    plan: Plan, objects: Mapping[str, Entry | None], ptx: Callable[[Part], Entry | None], assemble: Callable[[str], Together]
+    plan: Plan,
+    objects: Mapping[str, Entry | None],
+    ptx: Callable[[Part], Entry | None],
+    assemble: Callable[[str], Together],
+    twin: Callable[[Part], bool],
 ) -> Merged:
     parts = in_order(plan.parts)
     single = {part.digest: _object(part, objects) for part in parts if alone(part)}
@@ -96,11 +102,11 @@ def _linked(
     apart = [part for part in parts if part not in shared]
     texts = {part.digest: _text(part, ptx) for part in (*shared, *(part for part in apart if _dynamic(part)))}
     dynamic = max((shared_alignment(text, label=part.readable) for part in parts if (text := texts.get(part.digest))), default=0)
-    inputs = [(_label(part), single[part.digest]) for part in apart]
+    inputs = [Input(_label(part), single[part.digest], spelled(part.kernels[0].symbol) if twin(part) else "") for part in apart]
     made = None
     if any(part.role == "unit" for part in shared) or plan.state:
         made = _together(plan, shared, texts, first=parts[-1] not in shared, assemble=assemble)
-        inputs.append((f"what shares memory in {plan.module}", made.data))
+        inputs.append(Input(f"what shares memory in {plan.module}", made.data))
     places = {
         name: place for place, part in enumerate(parts) for kernel in part.kernels for name in (kernel.symbol, spelled(kernel.symbol))
     }

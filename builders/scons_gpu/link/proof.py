@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import GpuError
-from scons_gpu.link.merge import merge_objects
+from scons_gpu.link.merge import Input, merge_objects
 from scons_gpu.link.merged import FIRST, with_first
 from scons_gpu.link.proof_ptx import BOUND, CLUSTER, DECLARED, SINGLE, STATE, TOGETHER, unit
 from scons_gpu.toolchain.versions import least_ptx
@@ -58,11 +58,11 @@ class _Tried:
     def _same(self, units: Mapping[str, str], kernels: Sequence[str]) -> bool:
         together = [name for name in kernels if name in TOGETHER]
         whole = self._text([STATE] if together else [], [units[name] for name in kernels])
-        objects = [(name, self._compile(self._text([], [units[name]]))) for name in kernels if name not in TOGETHER]
+        objects = [Input(name, self._compile(self._text([], [units[name]]))) for name in kernels if name not in TOGETHER]
         if together:
             text = self._text([STATE], [TOGETHER[name] for name in together])
             text += "" if kernels[-1] in together else with_first("")
-            objects.append(("what shares memory", self._compile(text)))
+            objects.append(Input("what shares memory", self._compile(text)))
         places = {name: place for place, name in enumerate(kernels)}
         return merge_objects(objects, places=places, without=FIRST, dynamic=16 if BOUND in kernels else 0) == self._compile(whole)
 

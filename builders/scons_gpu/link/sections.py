@@ -34,7 +34,8 @@ NAMES: Final = (".shstrtab", ".strtab")
 MERCURY_TEXT: Final = ".nv.capmerc.text"
 _STARTS = (
     *(".nv.info", ".rela.text", ".rel.text", ".rela.nv.constant2", ".rel.nv.constant2", ".text", ".nv.shared", ".nv.constant0"),
-    *(".nv.constant2", ".nv.merc.nv.info", ".nv.merc.rela.text", MERCURY_TEXT),
+    *(".nv.constant2", ".nv.merc.nv.info", ".nv.merc.rela.text", ".nv.merc.rela.nv.constant.optimizer", ".nv.merc.nv.constant.optimizer"),
+    *(".nv.constant.optimizer", MERCURY_TEXT),
 )
 OF_FUNCTION: Final = re.compile(rf"(?:{'|'.join(map(re.escape, _STARTS))})\.(?!reserved\.)(.+)", re.DOTALL)
 """Sections of one function: its name is the group."""
@@ -70,7 +71,7 @@ _ORDER = (
     *(".nv.constant4", ".nv.constant3", ".nv.constant2.", ".text.", ".nv.global.init", ".nv.shared.", ".nv.constant0.", MERCURY),
     *(".nv.merc.debug_frame", ".nv.merc.nv.info", ".nv.merc.nv.info.", ".nv.merc.nv.callgraph", ".nv.merc.rela.text."),
     *(".nv.merc.rela.nv.constant.pic", ".nv.merc.rela.debug_frame", ".nv.merc.nv.constant.pic", ".nv.merc.nv.constant.user"),
-    *(".nv.capmerc.text.", ".nv.merc.nv.global.init", ".nv.merc.nv.shared."),
+    *(".nv.merc.nv.constant.optimizer.", ".nv.capmerc.text.", ".nv.merc.nv.global.init", ".nv.merc.nv.shared."),
 )
 """Sections in the order of the file; a point at the end stands for those of functions, in their order."""
 _OLDER = (
@@ -84,6 +85,7 @@ _WITH = {
     ".nv.constant2.": ".nv.constant0.",
     ".rela.nv.constant2.": ".rela.text.",
     ".rel.nv.constant2.": ".rel.text.",
+    ".nv.merc.rela.nv.constant.optimizer.": ".nv.merc.rela.text.",
 }
 """Sections that stand among those of another name."""
 

@@ -126,7 +126,8 @@ def linking(recipe: Recipe) -> list[str]:
     """How units are put together, as `scons-gpu link` takes it."""
     if recipe.provider is None:
         return ["--as-ptx"]
-    return [*(["--defer"] if recipe.deferred else []), *assembling(recipe.options, recipe.provider)]
+    shared = ["--share-twins"] if recipe.kind == "merge" and recipe.share_twins else []
+    return [*shared, *(["--defer"] if recipe.deferred else []), *assembling(recipe.options, recipe.provider)]
 
 
 @dataclass(kw_only=True)

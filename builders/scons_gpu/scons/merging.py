@@ -44,7 +44,7 @@ class MergeJob(OnePlan):
     def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
         """One merge, and one assembly of what shares memory, where that changed."""
         try:
-            made = merged.link_merged(plan, entries, ptx=self.recipe.ptx_entry, assemble=self._together)
+            made = merged.link_merged(plan, entries, ptx=self.recipe.ptx_entry, assemble=self._together, twin=self.recipe.twin)
         except unknown.UnknownError as error:
             if not self.may_fall_back:
                 raise

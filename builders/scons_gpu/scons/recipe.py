@@ -137,7 +137,8 @@ class Recipe:
 
     def twin(self, part: Part) -> bool:
         """Whether the part's object may serve kernels of other names too."""
-        return is_twin(part, share=self.share_twins and self.kind == "whole")
+        shares = self.kind == "whole" or (self.kind == "merge" and merged.alone(part))
+        return is_twin(part, share=self.share_twins and shares)
 
     def completes(self, part: Part) -> bool:
         """Whether the part is measured, and lacks state or tables of the module: they get a place in its object, which nobody links."""
