@@ -23,7 +23,7 @@ from scons_gpu.plan.plan import refusal
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from scons_gpu.plan.model import Part, Plan
+    from scons_gpu.plan.model import Part, Plan, PlannedKernel
     from scons_gpu.store.record import Entry, Resources
 
 __all__ = ["FIRST", "Merged", "Together", "alone", "link_merged", "with_first"]
@@ -77,9 +77,9 @@ def link_merged(
 ) -> Merged | None:
     """The image of `plan` from the whole object of each part's digest that can stand alone; None for a module without kernels.
 
-    `ptx` gives the PTX of a part, and is asked for those that share memory; `assemble` makes one object of theirs; `twin` says whether a part's object has an
-    anonymous kernel. Raises DamagedError,
-    UnknownError, LinkError, RefusedError or a ToolError that name kernel, module and source.
+    `ptx` gives the PTX of a part, and is asked for those that share memory; `assemble` makes one object of theirs; `twin` says whether a
+    part's object has an anonymous kernel. Raises DamagedError, UnknownError, LinkError, RefusedError or a ToolError that name kernel,
+    module and source.
     """
     if not plan.units:
         return None
@@ -99,17 +99,16 @@ def _linked(
     parts = in_order(plan.parts)
     single = {part.digest: _object(part, objects) for part in parts if alone(part)}
     shared = [part for part in parts if not alone(part) or holds_memory(single[part.digest])]
-    apart = [part for part in parts if part not in shared]
+    together = {part.digest for part in shared}
+    apart = [part for part in parts if part.digest not in together]
     texts = {part.digest: _text(part, ptx) for part in (*shared, *(part for part in apart if _dynamic(part)))}
     dynamic = max((shared_alignment(text, label=part.readable) for part in parts if (text := texts.get(part.digest))), default=0)
-    inputs = [Input(_label(part), single[part.digest], spelled(part.kernels[0].symbol) if twin(part) else "") for part in apart]
+    inputs = [Input(_label(part), single[part.digest], name=_name(part) if twin(part) else "") for part in apart]
     made = None
     if any(part.role == "unit" for part in shared) or plan.state:
-        made = _together(plan, shared, texts, first=parts[-1] not in shared, assemble=assemble)
+        made = _together(plan, shared, texts, first=parts[-1].digest not in together, assemble=assemble)
         inputs.append(Input(f"what shares memory in {plan.module}", made.data))
-    places = {
-        name: place for place, part in enumerate(parts) for kernel in part.kernels for name in (kernel.symbol, spelled(kernel.symbol))
-    }
+    places = {name: place for place, part in enumerate(parts) for kernel in part.kernels for name in _names(kernel)}
     data = merge_objects(inputs, places=places, without=FIRST, dynamic=dynamic)
     check_image(plan, data)
     return Merged(data=data, together=tuple(part.digest for part in shared), made=made, output=made.output if made else "")
@@ -160,6 +159,14 @@ def _text(part: Part, ptx: Callable[[Part], Entry | None]) -> str:
 
 def _dynamic(part: Part) -> bool:
     return any(kernel.dynamic_shared for kernel in part.kernels)
+
+
+def _names(kernel: PlannedKernel) -> tuple[str, str]:
+    return kernel.symbol, spelled(kernel.symbol)
+
+
+def _name(part: Part) -> str:
+    return spelled(part.kernels[0].symbol)
 
 
 def _kernel(part: Part) -> str:

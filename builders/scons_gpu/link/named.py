@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from scons_gpu.link.twins import ANONYMOUS
 
 if TYPE_CHECKING:
-    from scons_gpu.link.pieces import Piece, Section, Whole
+    from collections.abc import Callable
+
+    from scons_gpu.link.pieces import Section, Whole
 
 __all__ = ["call"]
 
@@ -24,20 +26,17 @@ def call(whole: Whole, name: str) -> None:
             return text.removesuffix(ANONYMOUS) + name
         return f"${name}${text.removeprefix(_STARTS)}" if text.startswith(_STARTS) else text
 
-    def section(each: Section) -> None:
-        each.name, each.link = named(each.name), named(each.link)
-        if isinstance(each.info, str):
-            each.info = named(each.info)
-
-    def piece(each: Piece) -> None:
-        each.name = named(each.name)
-        for one in each.sections:
-            section(one)
-        for table in each.tables.values():
+    for piece in whole.pieces:
+        piece.name = named(piece.name)
+        piece.names = {table: [named(text) for text in names] for table, names in piece.names.items()}
+        for section in piece.sections:
+            _call_section(section, named)
+        for table in piece.tables.values():
             for symbol in (*table.local, *table.globals, *table.last):
                 symbol.name = named(symbol.name)
                 symbol.section = named(symbol.section) if isinstance(symbol.section, str) else symbol.section
-        each.names = {table: [named(text) for text in names] for table, names in each.names.items()}
 
-    for each in whole.pieces:
-        piece(each)
+
+def _call_section(section: Section, named: Callable[[str], str]) -> None:
+    section.name, section.link = named(section.name), named(section.link)
+    section.info = named(section.info) if isinstance(section.info, str) else section.info
