@@ -13,7 +13,9 @@ from typing import Final
 from scons_gpu.link.pieces import MAIN, MERCURY
 
 __all__ = [
+    "ADDRESSES",
     "BANKS",
+    "LATE",
     "MERCURY_TEXT",
     "NAMES",
     "NOBITS",
@@ -55,6 +57,8 @@ BANKS: Final = frozenset(
     }
 )
 """Memory of the module: variables, and the addresses that its code reads from bank 4."""
+ADDRESSES: Final = frozenset({".rela.nv.constant4", ".rel.nv.constant4"})
+"""Relocations of the addresses in bank 4."""
 PLACED: Final = frozenset({".nv.shared.reserved.0", ".nv.global", ".nv.merc.nv.shared.reserved.0", ".nv.merc.nv.global"})
 """Sections of the file that stand among those of functions: behind the shared memory of the first."""
 SAME: Final = {
@@ -65,9 +69,11 @@ SAME: Final = {
 """Sections whose bytes are those of another one, at its place in the file."""
 TAIL: Final = frozenset({".debug_frame", ".nv.callgraph", ".nv.rel.action"})
 """Sections of the file that have a symbol behind the functions' local ones."""
+LATE: Final = "(late)"
+"""Where sections that are `late` stand in the orders below."""
 _ORDER = (
     *("", ".shstrtab", ".strtab", MAIN, ".debug_frame", ".note.nv.tkinfo", ".note.nv.cuinfo", ".nv.info", ".nv.compat", ".nv.info."),
-    *(".nv.callgraph", ".rela.text.", ".rela.nv.global.init", ".rela.nv.constant4", ".rela.debug_frame"),
+    *(".nv.callgraph", ".rela.text.", ".rela.nv.global.init", ".rela.nv.constant4", LATE, ".rela.debug_frame"),
     *(".nv.constant4", ".nv.constant3", ".nv.constant2.", ".text.", ".nv.global.init", ".nv.shared.", ".nv.constant0.", MERCURY),
     *(".nv.merc.debug_frame", ".nv.merc.nv.info", ".nv.merc.nv.info.", ".nv.merc.nv.callgraph", ".nv.merc.rela.text."),
     *(".nv.merc.rela.nv.constant.pic", ".nv.merc.rela.debug_frame", ".nv.merc.nv.constant.pic", ".nv.merc.nv.constant.user"),
@@ -76,7 +82,7 @@ _ORDER = (
 """Sections in the order of the file; a point at the end stands for those of functions, in their order."""
 _OLDER = (
     *("", ".shstrtab", ".strtab", MAIN, ".debug_frame", ".note.nv.tkinfo", ".note.nv.cuinfo", ".nv.info", ".nv.info."),
-    *(".nv.callgraph", ".nv.rel.action", ".rel.text.", ".rel.nv.global.init", ".rel.nv.constant4", ".rel.debug_frame"),
+    *(".nv.callgraph", ".nv.rel.action", ".rel.text.", ".rel.nv.global.init", ".rel.nv.constant4", LATE, ".rel.debug_frame"),
     *(".nv.constant4", ".nv.constant3", ".nv.constant0.", ".text.", ".nv.global.init", ".nv.shared."),
 )
 """The same, in the layout of sm_75 to sm_89."""

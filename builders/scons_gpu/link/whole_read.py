@@ -13,7 +13,7 @@ from scons_gpu.assemble import cubin
 from scons_gpu.errors import DamagedError, LinkError
 from scons_gpu.link import attributes
 from scons_gpu.link.pieces import MAIN, MERCURY, Head, Piece, Section, Symbol, Whole
-from scons_gpu.link.sections import BANKS, MERCURY_TEXT, NAMES, NOBITS, OF_FILE, OF_FUNCTION, PLACED, RELOCATIONS, TAIL
+from scons_gpu.link.sections import ADDRESSES, BANKS, MERCURY_TEXT, NAMES, NOBITS, OF_FILE, OF_FUNCTION, PLACED, RELOCATIONS, TAIL
 from scons_gpu.link.shares import Shares
 from scons_gpu.link.unknown import unknown
 
@@ -90,8 +90,11 @@ class _Reader:
         """Gives functions their sections; those of the file are left."""
         shared: list[Section] = []
         piece = next(iter(pieces.values()))
+        late = False
         for section in sections:
             owner = OF_FUNCTION.fullmatch(section.name)
+            late = late or section.name in ADDRESSES
+            section.late = late and section.name.startswith((".rela.", ".rel."))
             if section.name in PLACED:
                 piece.sections.append(section)
             elif section.name in OF_FILE or section.name in BANKS:

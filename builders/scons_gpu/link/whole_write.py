@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from scons_gpu.link.pieces import MAIN, MERCURY
-from scons_gpu.link.sections import MERCURY_TEXT, NOBITS, SAME, ranks
+from scons_gpu.link.sections import LATE, MERCURY_TEXT, NOBITS, SAME, ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ def write(whole: Whole) -> bytes:
 
 
 def _rank(section: Section, places: Mapping[str, int]) -> int:
-    found = places.get(section.name)
+    found = places.get(LATE if section.late and section.name.startswith((".rela.nv.constant2.", ".rel.nv.constant2.")) else section.name)
     if found is not None:
         return found
     return next((rank for name, rank in places.items() if name.endswith(".") and section.name.startswith(name)), len(places))

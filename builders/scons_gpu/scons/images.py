@@ -188,8 +188,8 @@ class OnePlan(Linking):
         return [*super().checks(), *(unit_files.image_nodes(self.recipe, self.target) if self.recipe.dump else ())]
 
     @abstractmethod
-    def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
-        """The image, and what the kernels take that were assembled with it."""
+    def make(self, plan: Plan, entries: dict[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
+        """The image, and what the kernels take that were assembled with it. In `entries` stays what is in the image."""
 
 
 @dataclass(kw_only=True)

@@ -18,7 +18,7 @@ from scons_gpu.store import record as records
 from scons_gpu.workers.isolated import isolated
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from scons_gpu.link import merged, proven, unknown, whole
@@ -41,7 +41,7 @@ class MergeJob(OnePlan):
     may_fall_back: bool = False
     """Whether the module is assembled in one piece where an object holds what merging does not know."""
 
-    def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
+    def make(self, plan: Plan, entries: dict[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
         """One merge, and one assembly of what shares memory, where that changed."""
         try:
             made = merged.link_merged(plan, entries, ptx=self.recipe.ptx_entry, assemble=self._together, twin=self.recipe.twin)
@@ -52,6 +52,8 @@ class MergeJob(OnePlan):
         if made is None:
             msg = "there is nothing to merge"
             raise LinkError(msg)
+        # An object that was made before anybody knew that its kernel shares memory is in no image.
+        entries |= {part.digest: entry for part in plan.parts if part.digest in made.together and (entry := self.recipe.ptx_entry(part))}
         together = made.made
         outcome = Outcome(output=made.output, cpu=together.cpu, peak_kib=together.peak_kib) if together else Outcome()
         return outcome, made.data, together.resources if together else ()
