@@ -298,7 +298,7 @@ def _with_shared(piece: Piece, align: int, *, reserved: int) -> None:
         there.align = max(there.align, align)
         there.size += -there.size % align
         return
-    section = Section(name, _NOBITS, _SHARED_FLAGS, align, 0, reserved, b"", info=f".text.{piece.name}")
+    section = Section(name, _NOBITS, _SHARED_FLAGS, align, 0, reserved, b"", info=f".text.{piece.name}", kind=".nv.shared.")
     piece.sections.insert(0, section)  # without a symbol: the function has no use for it
 
 

@@ -49,8 +49,8 @@ class Section:
     """What `sh_info` means: a symbol, the name of a section, or nothing."""
     high: int = 0
     """What the upper byte of `sh_info` says besides: registers of a function, in the older layout."""
-    late: bool = False
-    """Relocations of a function that stand behind those of the module's memory: of addresses of functions, not of jumps."""
+    kind: str = ""
+    """Which of the kinds that `sections.ranks` orders it is of."""
     fixups: list[tuple[int, Symbol]] = field(default_factory=list)
     """(offset, symbol): where in `data` four bytes are the index of a symbol."""
     moved: list[int] = field(default_factory=list)

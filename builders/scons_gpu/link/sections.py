@@ -15,6 +15,7 @@ from scons_gpu.link.pieces import MAIN, MERCURY
 __all__ = [
     "ADDRESSES",
     "BANKS",
+    "LAST",
     "LATE",
     "MERCURY_TEXT",
     "NAMES",
@@ -69,8 +70,9 @@ SAME: Final = {
 """Sections whose bytes are those of another one, at its place in the file."""
 TAIL: Final = frozenset({".debug_frame", ".nv.callgraph", ".nv.rel.action"})
 """Sections of the file that have a symbol behind the functions' local ones."""
+LAST: Final = frozenset({".rela.nv.constant2.", ".rel.nv.constant2."})
 LATE: Final = "(late)"
-"""Where sections that are `late` stand in the orders below."""
+"""Where those stand that come behind the relocations of the module's memory: of addresses of functions, not of jumps."""
 _ORDER = (
     *("", ".shstrtab", ".strtab", MAIN, ".debug_frame", ".note.nv.tkinfo", ".note.nv.cuinfo", ".nv.info", ".nv.compat", ".nv.info."),
     *(".nv.callgraph", ".rela.text.", ".rela.nv.global.init", ".rela.nv.constant4", LATE, ".rela.debug_frame"),
@@ -88,6 +90,8 @@ _OLDER = (
 """The same, in the layout of sm_75 to sm_89."""
 _WITH = {
     ".nv.global": ".nv.shared.",
+    ".nv.shared.reserved.0": ".nv.shared.",
+    ".nv.merc.nv.shared.reserved.0": ".nv.merc.nv.shared.",
     ".nv.constant2.": ".nv.constant0.",
     ".rela.nv.constant2.": ".rela.text.",
     ".rel.nv.constant2.": ".rel.text.",

@@ -13,7 +13,20 @@ from scons_gpu.assemble import cubin
 from scons_gpu.errors import DamagedError, LinkError
 from scons_gpu.link import attributes
 from scons_gpu.link.pieces import MAIN, MERCURY, Head, Piece, Section, Symbol, Whole
-from scons_gpu.link.sections import ADDRESSES, BANKS, MERCURY_TEXT, NAMES, NOBITS, OF_FILE, OF_FUNCTION, PLACED, RELOCATIONS, TAIL
+from scons_gpu.link.sections import (
+    ADDRESSES,
+    BANKS,
+    LAST,
+    LATE,
+    MERCURY_TEXT,
+    NAMES,
+    NOBITS,
+    OF_FILE,
+    OF_FUNCTION,
+    PLACED,
+    RELOCATIONS,
+    TAIL,
+)
 from scons_gpu.link.shares import Shares
 from scons_gpu.link.unknown import unknown
 
@@ -94,7 +107,9 @@ class _Reader:
         for section in sections:
             owner = OF_FUNCTION.fullmatch(section.name)
             late = late or section.name in ADDRESSES
-            section.late = late and section.name.startswith((".rela.", ".rel."))
+            section.kind = section.name.removesuffix(owner[1]) if owner else section.name
+            if late and section.kind in LAST:
+                section.kind = LATE
             if section.name in PLACED:
                 piece.sections.append(section)
             elif section.name in OF_FILE or section.name in BANKS:

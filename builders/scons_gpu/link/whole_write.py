@@ -6,10 +6,10 @@ import struct
 from typing import TYPE_CHECKING
 
 from scons_gpu.link.pieces import MAIN, MERCURY
-from scons_gpu.link.sections import LATE, MERCURY_TEXT, NOBITS, SAME, ranks
+from scons_gpu.link.sections import MERCURY_TEXT, NOBITS, SAME, ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from scons_gpu.link.pieces import Section, Symbol, Whole
 
@@ -31,19 +31,14 @@ def write(whole: Whole) -> bytes:
     return _Writer(whole).file()
 
 
-def _rank(section: Section, places: Mapping[str, int]) -> int:
-    found = places.get(LATE if section.late and section.name.startswith((".rela.nv.constant2.", ".rel.nv.constant2.")) else section.name)
-    if found is not None:
-        return found
-    return next((rank for name, rank in places.items() if name.endswith(".") and section.name.startswith(name)), len(places))
-
-
 class _Writer:
     def __init__(self, whole: Whole) -> None:
         self._whole = whole
         sections = [*whole.shared, *(section for piece in whole.pieces for section in piece.sections)]
         places = _RANKS[whole.head.older]
-        self._sections = sorted(sections, key=lambda section: _rank(section, places))  # stable: in one kind they stay as they come
+        self._sections = sorted(
+            sections, key=lambda section: places.get(section.kind, len(places))
+        )  # stable: in one kind they stay as they come
         self._numbers = {section.name: number for number, section in enumerate(self._sections)}
         self._symbols = {table: self._ordered(table) for table in (MAIN, MERCURY) if table in self._numbers}
         self._indexes = {id(symbol): index for symbols in self._symbols.values() for index, symbol in enumerate(symbols)}
