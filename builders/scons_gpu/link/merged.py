@@ -123,7 +123,7 @@ def _together(plan: Plan, parts: Sequence[Part], texts: Mapping[str, str], *, fi
     given = [ptx_part(part, texts[part.digest].encode()) for part in parts]
     if first:
         given.append(replace(given[0], label="the place of the other kernels", text=with_first(given[0].text), optional=False))
-    merged = merge(given)
+    merged = merge(given, renamed=True)
     check_constants(plan, merged.text)
     places = Places(replace(plan, parts=tuple(parts)), merged, given[: len(parts)])
     try:

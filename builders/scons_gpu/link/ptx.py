@@ -100,8 +100,8 @@ def _number(match: re.Match[str]) -> int:
     return 10 * int(match["major"]) + int(match["minor"])
 
 
-def merge(parts: Sequence[PtxPart], *, warn: Callable[[str], None] | None = None) -> MergedPtx:
-    """One PTX module that defines what all `parts` define.
+def merge(parts: Sequence[PtxPart], *, warn: Callable[[str], None] | None = None, renamed: bool = False) -> MergedPtx:
+    """One PTX module that defines what all `parts` define. `renamed`: names are those of a merge of several also where one is left.
 
     Debug sections (DWARF) do not merge: with `warn` they are left out, and it is told; without it they are refused. Line tables merge.
     Raises LinkError where parts disagree or two define one name, MissingSymbolError where a variable is defined by none.
@@ -115,7 +115,7 @@ def merge(parts: Sequence[PtxPart], *, warn: Callable[[str], None] | None = None
     found = _asked_for(found, definitions)
     definitions = _definitions(found)  # again: an equal weak one may have stood in what went
     _check_defined(found, definitions)
-    if len(found) == 1:
+    if len(found) == 1 and not renamed:
         return MergedPtx(found[0].text, ((1, found[0].label),))  # nothing to merge, so its debug information is whole
     if _drop_debug(found, warn):
         header = dataclasses.replace(header, target=tuple(option for option in header.target if option != "debug"))
