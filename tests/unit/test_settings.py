@@ -73,7 +73,7 @@ def test_one_variable_may_mean_another_too(env: Any) -> None:
         ("GPU_OPT", "fast", "GPU_OPT=fast is not a number from 0 to 3"),
         ("GPU_MAXRREGCOUNT", "8", "GPU_MAXRREGCOUNT=8 is not a number from 16 to 255"),
         ("GPU_LINEINFO", "perhaps", "GPU_LINEINFO=perhaps is neither yes nor no"),
-        ("GPU_LINK", "static", "GPU_LINK=static is not known\n  it is one of image, bundle, whole"),
+        ("GPU_LINK", "static", "GPU_LINK=static is not known\n  it is one of image, auto, merge, bundle, whole"),
         ("GPU_LOWER", "nvcc", "GPU_LOWER=nvcc is not known\n  it is one of auto, llvm"),
         ("GPU_PROVIDER", "clang", "GPU_PROVIDER=clang is not known\n  it is auto, ptxas, nvptxcompiler"),
         ("GPU_FRONTEND", "gcc", "GPU_FRONTEND=gcc is not known\n  it is one of auto, clang, nvcc, nvrtc"),

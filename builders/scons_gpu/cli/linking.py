@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from scons_gpu.assemble.choose import choose
 from scons_gpu.assemble.key import is_twin, options_of, unit_key
 from scons_gpu.errors import DamagedError, RefusedError
-from scons_gpu.link import image
+from scons_gpu.link import image, merged
 from scons_gpu.link.bundled import Units, link_bundle
 from scons_gpu.link.twins import ANONYMOUS
 from scons_gpu.link.whole import assemble_whole, merge_module
@@ -62,6 +62,8 @@ class Linker:
             return merge_module(plan, {part.digest: _ptx(store, plan, part) for part in plan.parts}).encode()
         if whole or plan.link == "whole":
             return self._whole(store, plan)
+        if plan.link == "merge":
+            return self._merged(store, plan)
         choice = self._choice(plan, ["relocatable", "link"])
         objects = {part.digest: self._object(store, plan, part, choice, "rel") for part in plan.parts}
         linked = image.link_image(plan, objects, provider=choice.provider, options=self.options, besides=self.besides)
@@ -87,6 +89,22 @@ class Linker:
     def _whole(self, store: Store, plan: Plan) -> bytes:
         parts = {part.digest: _ptx(store, plan, part) for part in plan.parts}
         made = assemble_whole(plan, parts, provider=self._choice(plan, ["compile"]).provider, options=self.options)
+        self.output = made.output if made else ""
+        return made.data if made else b""
+
+    def _merged(self, store: Store, plan: Plan) -> bytes:
+        choice = self._choice(plan, ["compile"])
+        target = parse(plan.arch)[0]
+
+        def together(text: str) -> merged.Together:
+            made = choice.provider.compile(text, target=target, options=self.options)
+            return merged.Together(made.data, output=made.output, resources=made.resources)
+
+        def twin(part: Part) -> bool:
+            return merged.alone(part) and is_twin(part, share=self.share_twins)
+
+        objects = {part.digest: self._object(store, plan, part, choice, "whole") for part in plan.parts if merged.alone(part)}
+        made = merged.link_merged(plan, objects, ptx=lambda part: _ptx(store, plan, part), assemble=together, twin=twin)
         self.output = made.output if made else ""
         return made.data if made else b""
 

@@ -44,7 +44,13 @@ def doctor(ctx: click.Context, archs: tuple[str, ...], as_json: bool) -> None:
     provider = _provider(found, targets, place)
     lowering = _lowering(found, targets, place, assembler=provider.get("assembler"))
     report = examine.report(
-        found, targets, **provider, lowering=lowering, front_end=_front_end(found, place), bindings=bindings("nvjitlink")
+        found,
+        targets,
+        **provider,
+        lowering=lowering,
+        merging=_merging(found, targets, place),
+        front_end=_front_end(found, place),
+        bindings=bindings("nvjitlink"),
     )
     if as_json:
         _print_json(report)
@@ -91,6 +97,24 @@ def _lowering(found: Toolchain, targets: Sequence[Target], place: Place, *, asse
     return lines
 
 
+def _merging(found: Toolchain, targets: Sequence[Target], place: Place) -> list[dict[str, str]]:
+    """For which of these architectures GPU_LINK=auto merges, and why not for the others. Tried where nobody knows."""
+    from scons_gpu.assemble.choose import choose
+    from scons_gpu.link.proven import unproven
+
+    facts = place.store / "tools" if place.store.is_dir() else given.scratch()
+    lines = []
+    for target in targets:
+        if not target.real:
+            continue
+        with contextlib.suppress(GpuError):
+            choice = choose(found, needs=["compile"], targets=[target], facts=facts)
+            if choice.making:
+                why = unproven(choice.provider, target, tool=choice.making.compiler.path, facts=facts)
+                lines.append({"arch": target.name, "by": choice.name, "unproven": why})
+    return lines
+
+
 def _front_end(found: Toolchain, place: Place) -> str:
     """What `auto` comes to for `.cu`; for want of one, why not."""
     import os
@@ -116,6 +140,8 @@ def _show_doctor(report: dict[str, Any]) -> None:
     click.echo(f"front end of .cu: {report['front_end']}")
     for line in examine.lowerings(report):
         click.echo(f"lowering: {line}")
+    for each in report["merging"]:
+        click.echo(f"merging: {each['arch']} with {each['by']}: {each['unproven'] or 'proven'}")
     for target in report["targets"]:
         click.echo("target: " + " ".join(f"{name}={value}" for name, value in target.items()))
     for kind in ("warnings", "problems"):

@@ -109,7 +109,7 @@ def split(  # noqa: PLR0913 - an option each
 @given.arch()
 @given.output
 @click.option("--module", default="", help="The module's name; that of the plan's folder by default.")
-@click.option("--link", type=click.Choice(["image", "bundle", "whole"]), default="image", show_default=True, help="Link mode.")
+@click.option("--link", type=click.Choice(["image", "merge", "bundle", "whole"]), default="image", show_default=True, help="Link mode.")
 @click.option("--library", "libraries", multiple=True, type=_existing, help="A file with device code that is linked too.", metavar="FILE")
 @given.lowering
 @click.pass_obj

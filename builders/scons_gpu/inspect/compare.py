@@ -268,7 +268,10 @@ def _reference(module: _Module, tools: Tools, known: dict[object, Reference]) ->
 def _compare_module(module: _Module, wanted: Mapping[str, Any], *, reference: Reference, all_wanted: bool) -> Iterator[Compared]:
     there = set(reference.whole.cubin.kernels)  # read before the build's own: most of that is the same code
     built = {one.symbol: one for one in _built(module, wanted, tools=reference.tools)}
-    linked = bool((module.data.get("images") or {}).get(module.arch)) and (module.data.get("options") or {}).get("link") != "whole"
+    linked = bool((module.data.get("images") or {}).get(module.arch)) and (module.data.get("options") or {}).get("link") not in {
+        "whole",
+        "merge",
+    }
     judge = Judge(reference=reference, private=module.private_state(), state=module.state(), linked=linked)
     # What a candidate or a helper brings besides, and what a candidate stands in for, is not the module's.
     more = there - set(module.data["kernels"]) if all_wanted and module.origin is None else set()

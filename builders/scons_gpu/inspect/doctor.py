@@ -33,13 +33,15 @@ def report(  # noqa: PLR0913 - one keyword for each thing that is told
     assembler: Tool | None = None,
     linker: Tool | None = None,
     lowering: Sequence[dict[str, Any]] = (),
+    merging: Sequence[dict[str, str]] = (),
     front_end: str = "",
     bindings: str = "",
 ) -> dict[str, Any]:
     """A plain dictionary, as printed by `doctor --json`. Starts nothing.
 
     `capabilities` is what the provider in use can do, `choice` the log of how it was chosen, `assembler` and `linker` what it consists of,
-    `lowering` what lowers for each architecture (`arch`, `by`, `ptx`, `why`), `front_end` what compiles `.cu`, `bindings` a file of
+    `lowering` what lowers for each architecture (`arch`, `by`, `ptx`, `why`), `merging` where objects merge (`arch`, `by`,
+    `unproven`: why not), `front_end` what compiles `.cu`, `bindings` a file of
     `cuda.bindings`; all come from who asked the tools. `problems` says what cannot be built with these tools, empty if nothing: a missing
     clang is none unless CUDA sources are built.
     """
@@ -56,6 +58,7 @@ def report(  # noqa: PLR0913 - one keyword for each thing that is told
         "capabilities": capabilities or {},
         "choice": list(choice),
         "lowering": list(lowering),
+        "merging": list(merging),
         "front_end": front_end,
         "warnings": warnings,
         "problems": problems,

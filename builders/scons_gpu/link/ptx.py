@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from scons_gpu.toolchain.arch import Target
 
-__all__ = ["MergedPtx", "PtxPart", "merge", "merge_ptx"]
+__all__ = ["MergedPtx", "PtxPart", "merge", "merge_ptx", "shared_alignment"]
 
 _PLAIN = re.compile(r"sm_\d+")
 _TARGET = re.compile(r"^(?P<start>\s*\.target\s+)(?P<cpu>sm_\d+)(?![\w])", re.MULTILINE)
@@ -100,8 +100,8 @@ def _number(match: re.Match[str]) -> int:
     return 10 * int(match["major"]) + int(match["minor"])
 
 
-def merge(parts: Sequence[PtxPart], *, warn: Callable[[str], None] | None = None) -> MergedPtx:
-    """One PTX module that defines what all `parts` define.
+def merge(parts: Sequence[PtxPart], *, warn: Callable[[str], None] | None = None, renamed: bool = False) -> MergedPtx:
+    """One PTX module that defines what all `parts` define. `renamed`: names are those of a merge of several also where one is left.
 
     Debug sections (DWARF) do not merge: with `warn` they are left out, and it is told; without it they are refused. Line tables merge.
     Raises LinkError where parts disagree or two define one name, MissingSymbolError where a variable is defined by none.
@@ -115,7 +115,7 @@ def merge(parts: Sequence[PtxPart], *, warn: Callable[[str], None] | None = None
     found = _asked_for(found, definitions)
     definitions = _definitions(found)  # again: an equal weak one may have stood in what went
     _check_defined(found, definitions)
-    if len(found) == 1:
+    if len(found) == 1 and not renamed:
         return MergedPtx(found[0].text, ((1, found[0].label),))  # nothing to merge, so its debug information is whole
     if _drop_debug(found, warn):
         header = dataclasses.replace(header, target=tuple(option for option in header.target if option != "debug"))
@@ -298,6 +298,14 @@ def _shared(found: Iterable[_Read]) -> dict[str, str]:
                 old = sizes.get(statement.names[0], (1, 0))
                 sizes[statement.names[0]] = (max(align, old[0]), max(length, old[1]))
     return {name: f".extern .shared .align {align} .b8 {name}[{length or ''}];" for name, (align, length) in sizes.items()}
+
+
+def shared_alignment(text: str, *, label: str) -> int:
+    """The largest alignment of the undefined shared arrays that PTX declares; 0 where it declares none."""
+    module = read(text, label=label) if ".shared" in text else None
+    statements = module.statements if module else ()
+    arrays = [each for each in statements if each.kind == "variable" and each.linkage == "extern" and each.space == "shared"]
+    return max((_extent(each)[0] for each in arrays), default=0)
 
 
 def _extent(statement: Statement) -> tuple[int, int]:

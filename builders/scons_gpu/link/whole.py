@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scons_gpu.plan.model import Part, Plan
     from scons_gpu.store.record import Entry, Resources
 
-__all__ = ["Whole", "assemble_whole", "in_order", "merge_module", "ptx_part"]
+__all__ = ["Places", "Whole", "assemble_whole", "in_order", "merge_module", "ptx_part"]
 
 _LINE = re.compile(r"\bline (\d+)(?=;)")  # as ptxas and the libraries of its kind name a place in the PTX
 _SIZE = re.compile(r"^( *\d+ bytes  ([\w$]+))$", re.MULTILINE)
@@ -83,7 +83,7 @@ def assemble_whole(plan: Plan, ptx: Mapping[str, Entry | None], *, provider: Pro
         texts = [_checked(part, ptx) for part in plan.parts]
         said: list[str] = []
         merged = merge(texts, warn=lambda text: said.append(f"{text}; {_NO_DEBUG}"))
-        places = _Places(plan, merged, texts)
+        places = Places(plan, merged, texts)
         try:
             made = provider.compile(merged.text, target=Target(plan.arch, real=True), options=options)
         except GpuError as error:
@@ -125,7 +125,7 @@ def _by_part(plan: Plan, resources: tuple[Resources, ...]) -> dict[str, tuple[Re
 
 
 @dataclass(frozen=True)
-class _Places:
+class Places:
     """Which kernel and source the tool's words are about."""
 
     plan: Plan

@@ -12,6 +12,7 @@ from scons_gpu.assemble.provider import LinkInput
 from scons_gpu.errors import LinkError, UsageError
 from scons_gpu.link import fatbin
 from scons_gpu.scons import _internals, settings
+from scons_gpu.scons.merging import settled
 from scons_gpu.scons.modules import declare_module
 from scons_gpu.scons.program import Chain, pack_signature
 from scons_gpu.scons.providers import check_tools, choice_for
@@ -51,7 +52,7 @@ def _whole_chain(  # noqa: PLR0913 - a builder's arguments
     path = Path(env.File(target).get_abspath())
     module = declare_module(env, session, path.name, sources, **overrides)
     # A file of its own is no bundle; and PTX is merged as for one assembly, so nothing has to link.
-    link = "whole" if ptx or module.settings.link == "whole" else "image"
+    link = "whole" if ptx else "image" if module.settings.link == "bundle" else module.settings.link
     module = dataclasses.replace(module, settings=dataclasses.replace(module.settings, link=link))
     arch = _one_arch(module.settings, path.name)
     if not ptx and not arch.real:
@@ -59,6 +60,7 @@ def _whole_chain(  # noqa: PLR0913 - a builder's arguments
         raise UsageError(msg, hint="name a real architecture, as sm_90, or use env.Ptx")
     workspace = session.workspace(module.settings.store, fallback=path.parent / ".gpu-store")
     tools = _tools(session, workspace, module.settings)
+    module = settled(session, module, tools, workspace.facts)
     folder = path.with_name(f"{path.name}.parts") / module.name
     place = session.place(str(path))
     chain = Chain(session=session, workspace=workspace, env=env, module=module, folder=folder, tools=tools, place=place)

@@ -197,7 +197,15 @@ class RegisterJob(Step):
     def _chain(self, parts: tuple[SourceChain, ...]) -> LinkChain:
         first = parts[0]
         name = Path(self.program.get_path()).name
-        module = dataclasses.replace(first.module, name=name, sources=tuple(part.module.sources[0] for part in parts))
+        files = tuple(libraries.foreign(self.env, self.inputs(), self.objects[0].headers))
+        # Code of others goes in by a linker.
+        mode = {"link": "image"} if files and first.settings.auto else {}
+        module = dataclasses.replace(
+            first.module,
+            name=name,
+            sources=tuple(part.module.sources[0] for part in parts),
+            settings=dataclasses.replace(first.settings, **mode),
+        )
         base = self.target.parent
         return LinkChain(
             session=self.workspace.session,
@@ -208,7 +216,7 @@ class RegisterJob(Step):
             tools=first.tools,
             place=self.workspace.session.place(str(base), name),
             parts=parts,
-            files=tuple(libraries.foreign(self.env, self.inputs(), self.objects[0].headers)),
+            files=files,
         )
 
     def line(self, env: Any) -> str:

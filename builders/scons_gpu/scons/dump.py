@@ -133,11 +133,11 @@ class DumpJob(Linking):
         alone = dataclasses.replace(plan, parts=parts, problems=(), state=tuple(each for each in plan.state if each.symbol in part.uses))
         entries = {}
         for each in parts:
-            entry = self.workspace.store.load(recipe.result_path(each))
+            entry = recipe.ptx_entry(each) if recipe.kind == "merge" else self.workspace.store.load(recipe.result_path(each))
             if entry is None:
                 raise self.lost(recipe, each)
             entries[each.digest] = entry
-        if recipe.kind == "ptx":
+        if recipe.kind in {"ptx", "merge"}:
             if recipe.provider is None:
                 text = ptx.merge_ptx([whole.ptx_part(each, entries[each.digest].data) for each in parts], target=recipe.target)
                 return text.encode()

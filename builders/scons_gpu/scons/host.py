@@ -17,6 +17,7 @@ from scons_gpu.scons import _internals, settings
 from scons_gpu.scons.images import makes_nothing, read_plan
 from scons_gpu.scons.later import later
 from scons_gpu.scons.manifests import declare_manifest
+from scons_gpu.scons.merging import settled
 from scons_gpu.scons.modules import declare_module
 from scons_gpu.scons.program import Chain
 from scons_gpu.scons.providers import check_tools, choice_for
@@ -183,6 +184,7 @@ def _device(env: Any, session: Session, workspace: Workspace, module: Module, *,
     key = (module.sources[0].node, module.sources[0].options, module.settings)
     if key not in workspace.halves:
         tools = session.toolchain(module.settings, workspace.facts)
+        module = settled(session, module, tools, workspace.facts)
         check_tools(session, tools, module.settings.archs, choice_for(tools, module.settings, workspace.facts))
         kind = device_link.SourceChain if module.sources[0].options.relocatable else Chain
         chain = kind(

@@ -127,7 +127,8 @@ def linking(recipe: Recipe) -> list[str]:
     """How units are put together, as `scons-gpu link` takes it."""
     if recipe.provider is None:
         return ["--as-ptx"]
-    return [*(["--defer"] if recipe.deferred else []), *assembling(recipe.options, recipe.provider)]
+    shared = ["--share-twins"] if recipe.kind == "merge" and recipe.share_twins else []
+    return [*shared, *(["--defer"] if recipe.deferred else []), *assembling(recipe.options, recipe.provider)]
 
 
 @dataclass(kw_only=True)
@@ -191,8 +192,8 @@ class OnePlan(Linking):
         return [*super().checks(), *(unit_files.image_nodes(self.recipe, self.target) if self.recipe.dump else ())]
 
     @abstractmethod
-    def make(self, plan: Plan, entries: Mapping[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
-        """The image, and what the kernels take that were assembled with it."""
+    def make(self, plan: Plan, entries: dict[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
+        """The image, and what the kernels take that were assembled with it. In `entries` stays what is in the image."""
 
 
 @dataclass(kw_only=True)

@@ -16,6 +16,7 @@ from scons_gpu.scons import _internals, asked
 from scons_gpu.scons.images import BundleJob, ImageJob, PtxJob, WholeJob
 from scons_gpu.scons.later import later
 from scons_gpu.scons.manifests import declare_manifest
+from scons_gpu.scons.merging import MergeJob, settled
 from scons_gpu.scons.modules import reach
 from scons_gpu.scons.packing import ModuleNode, PackJob
 from scons_gpu.scons.providers import check_tools, choice_for
@@ -44,7 +45,7 @@ else:
 
 __all__ = ["Chain", "declare_program", "pack_signature"]
 
-_KINDS = {"image": "rel", "bundle": "whole", "whole": "ptx"}
+_KINDS = {"image": "rel", "bundle": "whole", "whole": "ptx", "merge": "merge"}
 """Link mode → what a link takes of each unit."""
 
 _artefact, _compiled = _internals.builder(_internals.Artefact), _internals.builder(_internals.Compiled)
@@ -367,8 +368,10 @@ class Chain:
         node, plan, recipe = self.plan(target, ptx=ptx)
         self.workspace.plans.setdefault(str(self.folder.parent), []).append(plan)
         path = path or self.folder / f"{target.name}.{'ptx' if ptx else 'cubin'}"
-        kind = PtxJob if ptx else WholeJob if self.settings.link == "whole" else ImageJob
-        job = kind(**self.common(target, self.module.name, path), signature=self.link_signature(recipe), recipe=recipe, plan=plan)
+        kind = PtxJob if ptx else {"whole": WholeJob, "merge": MergeJob}.get(self.settings.link, ImageJob)
+        more = {"may_fall_back": self.settings.auto} if kind is MergeJob else {}
+        common = self.common(target, self.module.name, path)
+        job = kind(**common, **more, signature=self.link_signature(recipe), recipe=recipe, plan=plan)
         job.libraries = self.libraries
         made = _image(self.env, path, [node, *(self.libraries.files if self.libraries else ())], job)
         return made, path, node, plan
@@ -449,6 +452,7 @@ def _module(env: Any, session: Session, workspace: Workspace, module: Module, ba
     if module.bypass or not module.sources:
         return ModuleNode(module=module, node=None, path=None, plans=())
     tools = session.toolchain(module.settings, workspace.facts)
+    module = settled(session, module, tools, workspace.facts)
     check_tools(session, tools, module.settings.archs, choice_for(tools, module.settings, workspace.facts))
     chain = Chain(
         session=session,

@@ -31,17 +31,19 @@ if TYPE_CHECKING:
     import scons_gpu.plan as plans
     from scons_gpu.assemble.key import Kind
     from scons_gpu.assemble.provider import Assembled, AssembleOptions, Provider
+    from scons_gpu.link import merged
     from scons_gpu.lower.options import LowerOptions
     from scons_gpu.plan import Part
     from scons_gpu.scons import unit_files, verify
     from scons_gpu.scons.session import Workspace
     from scons_gpu.scons.sources import SplitJob
     from scons_gpu.store import because as causes
+    from scons_gpu.store.record import Entry
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Toolchain
 else:
     plans, verify = later("scons_gpu.plan"), later("scons_gpu.scons.verify")
-    causes = later("scons_gpu.store.because")
+    causes, merged = later("scons_gpu.store.because"), later("scons_gpu.link.merged")
     unit_files = later("scons_gpu.scons.unit_files")
 
 __all__ = ["Recipe"]
@@ -68,7 +70,8 @@ class Recipe:
     measurer: Provider | None
     """What makes objects of candidates, to be measured: the provider without deferral."""
     kind: str
-    """What a unit ends as: `rel`, `whole`, `ptx`; or `measured`, an object that no image takes, for a choice to look at."""
+    """What a unit ends as: `rel`, `whole`, `ptx`; `merge`, whole where it stands alone, else PTX; or `measured`, an object that no image
+    takes, for a choice to look at."""
     share_twins: bool
     splits: Sequence[SplitJob]
     """Those of the module's sources, then of its helpers', for slices that the store lost."""
@@ -114,14 +117,14 @@ class Recipe:
 
     def object_kind(self) -> Kind:
         """What is measured is a program of its own, as it will be in the image."""
-        return "whole" if self.kind in {"whole", "measured"} else "rel"
+        return "rel" if self.kind == "rel" else "whole"
 
     @property
     def measured(self) -> Recipe:
         """How candidates are made to be measured: as the link takes them, or as objects where it takes PTX."""
         if self.deferred:
             return dataclasses.replace(self, kind="measured", deferred=False, provider=self.measurer)
-        return dataclasses.replace(self, kind="measured") if self.kind == "ptx" and self.provider else self
+        return dataclasses.replace(self, kind="measured") if self.kind in {"ptx", "merge"} and self.provider else self
 
     def object_fields(self, part: Part) -> tuple[tuple[str, str], ...]:
         """The object's key."""
@@ -136,7 +139,8 @@ class Recipe:
 
     def twin(self, part: Part) -> bool:
         """Whether the part's object may serve kernels of other names too."""
-        return is_twin(part, share=self.share_twins and self.kind == "whole")
+        shares = self.kind == "whole" or (self.kind == "merge" and merged.alone(part))
+        return is_twin(part, share=self.share_twins and shares)
 
     def completes(self, part: Part) -> bool:
         """Whether the part is measured, and lacks state or tables of the module: they get a place in its object, which nobody links."""
@@ -144,7 +148,20 @@ class Recipe:
 
     def result_path(self, part: Part) -> Path:
         """Where what a link takes of the part is, or is to be."""
-        return self.ptx_path(part) if self.kind == "ptx" else self.object_path(part)
+        return self.ptx_path(part) if self.ends_as_ptx(part) else self.object_path(part)
+
+    def ends_as_ptx(self, part: Part) -> bool:
+        """Whether a link takes the part's PTX."""
+        return self.kind == "ptx" or (self.kind == "merge" and not merged.alone(part))
+
+    def ptx_entry(self, part: Part) -> Entry | None:
+        """The part's PTX, made again here and now where the store lost it."""
+        store, path = self.workspace.store, self.ptx_path(part)
+        if (entry := store.load(path)) is None:
+            with self.workspace.late:
+                self.make_now(self._lowered(part), known=())
+            entry = store.load(path)
+        return entry
 
     def candidate(self, part: Part, *, limited: bool) -> list[Any]:
         """Like `missing`, for a part that may fail without failing the build: whether it did, `failure` tells afterwards."""
@@ -180,7 +197,7 @@ class Recipe:
 
     def keys(self, part: Part) -> list[tuple[tuple[str, str], ...]]:
         """Of its PTX, and of its object where it has one."""
-        return [part.key] if self.kind == "ptx" else [part.key, self.object_fields(part)]
+        return [part.key] if self.ends_as_ptx(part) else [part.key, self.object_fields(part)]
 
     def failure_path(self, key: tuple[tuple[str, str], ...]) -> Path:
         """Where it is kept that what this key is of, PTX or an object, cannot be made."""
@@ -213,7 +230,7 @@ class Recipe:
         return nodes
 
     def _missing(self, part: Part) -> list[Any]:
-        if self.kind == "ptx":
+        if self.ends_as_ptx(part):
             return self._lowered(part)
         path = self.object_path(part)
         kind = DeferJob if self.deferred else AssembleJob
@@ -228,7 +245,7 @@ class Recipe:
     def held(self, part: Part) -> list[Any]:
         """The node that verifies what the store holds of this part; none where it holds nothing, or what this run made."""
         store, units = self.workspace.store, self.workspace.units
-        paths = [self.ptx_path(part)] if self.kind == "ptx" else [self.object_path(part), self.ptx_path(part)]
+        paths = [self.ptx_path(part)] if self.ends_as_ptx(part) else [self.object_path(part), self.ptx_path(part)]
         path = next((path for path in paths if path in units or store.check(path)), None)
         return self._verified(part, path) if path and path not in units else []
 

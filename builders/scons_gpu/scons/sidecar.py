@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,8 @@ def to_text(plan: Plan, entries: Mapping[str, Entry], data: bytes, made: Sequenc
 
 def _resources(part: Part, entry: Entry, made: Mapping[str, Resources]) -> Sequence[Resources]:
     symbols = [name for kernel in part.kernels for name in (kernel.symbol, image.spelled(kernel.symbol))] if made else []
+    if [each.kernel for each in entry.record.resources] == [twins.ANONYMOUS]:
+        return [dataclasses.replace(each, kernel=image.spelled(part.kernels[0].symbol)) for each in entry.record.resources]
     return entry.record.resources or [made[name] for name in dict.fromkeys(symbols) if name in made]
 
 

@@ -1,0 +1,42 @@
+"""The object of a kernel without a name of its own becomes that of a kernel with one: what it is called stands in names alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scons_gpu.link.twins import ANONYMOUS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scons_gpu.link.pieces import Section, Whole
+
+__all__ = ["call"]
+
+_ENDS, _STARTS = f".{ANONYMOUS}", f"${ANONYMOUS}$"
+
+
+def call(whole: Whole, name: str) -> None:
+    """Calls the anonymous kernel of `whole`, its sections and its own functions by `name`."""
+
+    def named(text: str) -> str:
+        if text == ANONYMOUS:
+            return name
+        if text.endswith(_ENDS):
+            return text.removesuffix(ANONYMOUS) + name
+        return f"${name}${text.removeprefix(_STARTS)}" if text.startswith(_STARTS) else text
+
+    for piece in whole.pieces:
+        piece.name = named(piece.name)
+        piece.names = {table: [named(text) for text in names] for table, names in piece.names.items()}
+        for section in piece.sections:
+            _call_section(section, named)
+        for table in piece.tables.values():
+            for symbol in (*table.local, *table.globals, *table.last):
+                symbol.name = named(symbol.name)
+                symbol.section = named(symbol.section) if isinstance(symbol.section, str) else symbol.section
+
+
+def _call_section(section: Section, named: Callable[[str], str]) -> None:
+    section.name, section.link = named(section.name), named(section.link)
+    section.info = named(section.info) if isinstance(section.info, str) else section.info

@@ -1,0 +1,29 @@
+"""Which architectures an assembler's objects merge for: found out once with a toolkit, and kept with its facts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scons_gpu.assemble.provider import AssembleOptions
+from scons_gpu.link import proof
+from scons_gpu.toolchain.facts import Facts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from scons_gpu.assemble.provider import Provider
+    from scons_gpu.toolchain.arch import Target
+
+__all__ = ["DEBUG", "unproven"]
+
+DEBUG = "debug information and line tables do not merge"
+
+
+def unproven(provider: Provider, target: Target, *, tool: str, facts: Path) -> str:
+    """Why the objects that `provider` makes for `target` are not merged; empty where they are. `tool` is the path of what assembles."""
+
+    def find_out(_: object) -> dict[str, str]:
+        return {"differs": proof.prove(target, lambda ptx: provider.compile(ptx, target=target, options=AssembleOptions()).data)}
+
+    kind = f"merge {proof.FORMAT} {target.name} {provider.name} {provider.identity}"
+    return Facts(facts).learn(kind, tool, files=lambda: [tool], find_out=find_out)["differs"]

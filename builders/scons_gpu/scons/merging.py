@@ -1,0 +1,117 @@
+"""Images that are merged: what links them, and which modules of `GPU_LINK=auto` they are for."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from scons_gpu.assemble.key import object_key
+from scons_gpu.errors import LinkError, UsageError
+from scons_gpu.scons.images import OnePlan
+from scons_gpu.scons.later import later
+from scons_gpu.scons.providers import choice_for
+from scons_gpu.scons.steps import Outcome
+from scons_gpu.split import digest
+from scons_gpu.store import record as records
+from scons_gpu.workers.isolated import isolated
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from scons_gpu.link import merged, proven, unknown, whole
+    from scons_gpu.plan import Plan
+    from scons_gpu.scons.modules import Module
+    from scons_gpu.scons.session import Session
+    from scons_gpu.store.record import Entry, Resources
+    from scons_gpu.toolchain.tools import Toolchain
+else:
+    merged, proven, whole = later("scons_gpu.link.merged"), later("scons_gpu.link.proven"), later("scons_gpu.link.whole")
+    unknown = later("scons_gpu.link.unknown")
+
+__all__ = ["MergeJob", "settled"]
+
+
+@dataclass(kw_only=True)
+class MergeJob(OnePlan):
+    """Whole objects become a cubin."""
+
+    may_fall_back: bool = False
+    """Whether the module is assembled in one piece where an object holds what merging does not know."""
+
+    def make(self, plan: Plan, entries: dict[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
+        """One merge, and one assembly of what shares memory, where that changed."""
+        try:
+            made = merged.link_merged(plan, entries, ptx=self.recipe.ptx_entry, assemble=self._together, twin=self.recipe.twin)
+        except unknown.UnknownError as error:
+            if not self.may_fall_back:
+                raise
+            return self._in_one_piece(plan, str(error))
+        if made is None:
+            msg = "there is nothing to merge"
+            raise LinkError(msg)
+        # An object that was made before anybody knew that its kernel shares memory is in no image.
+        entries |= {part.digest: entry for part in plan.parts if part.digest in made.together and (entry := self.recipe.ptx_entry(part))}
+        together = made.made
+        outcome = Outcome(output=made.output, cpu=together.cpu, peak_kib=together.peak_kib) if together else Outcome()
+        return outcome, made.data, together.resources if together else ()
+
+    def _together(self, text: str) -> Any:
+        """The object of what shares memory, from the store where nothing of that changed."""
+        recipe, store = self.recipe, self.workspace.store
+        provider, options = recipe.assembler(), recipe.options
+        key = object_key(
+            digest=hashlib.sha256(text.encode()).hexdigest(), kind="whole", provider=provider, options=options, target=recipe.target
+        )
+        path = store.claim("object", digest.fields(dict(key)), key, suffix=".whole.cubin")
+        if (kept := store.load(path)) is not None:
+            return merged.Together(data=kept.data, output=kept.record.output, resources=tuple(kept.record.resources))
+        made = provider.compile(text, target=recipe.target, options=options)
+        entry = records.make(made.data, key=key, output=made.output, seconds=made.seconds, resources=made.resources)
+        store.save(path, made.data, entry)
+        return merged.Together(made.data, output=made.output, resources=made.resources, cpu=made.cpu, peak_kib=made.peak_kib)
+
+    def _in_one_piece(self, plan: Plan, why: str) -> tuple[Outcome, bytes, Sequence[Resources]]:
+        ptx = {part.digest: self.recipe.ptx_entry(part) for part in plan.parts}
+        made = whole.assemble_whole(plan, ptx, provider=self.recipe.assembler(), options=self.recipe.options)
+        if made is None:
+            msg = "there is nothing to assemble"
+            raise LinkError(msg)
+        said = "\n".join(text for text in (f"assembled in one piece: {why}", made.output) if text)
+        resources = [each for found in made.resources.values() for each in found]
+        return Outcome(output=said, cpu=made.cpu, peak_kib=made.peak_kib), made.data, resources
+
+
+def settled(session: Session, module: Module, tools: Toolchain, facts: Path) -> Module:
+    """The module with the link mode that `auto` comes to.
+
+    Raises UsageError for a module that is to be merged, by name, and whose tools or options do not let it.
+    """
+    wanted = module.settings.link
+    if wanted not in {"auto", "merge"}:
+        return module
+    why = _unmergeable(session, module, tools, facts)
+    if wanted == "auto":
+        if why:
+            session.warn(f"GPU_LINK=auto links images: {why}")
+        return dataclasses.replace(module, settings=dataclasses.replace(module.settings, link="image" if why else "merge", auto=True))
+    if why:
+        msg = f"module {module.name}: GPU_LINK=merge: {why}"
+        raise UsageError(msg, hint="GPU_LINK=auto merges where it is proven and links elsewhere; GPU_LINK=whole gives the same code")
+    return module
+
+
+def _unmergeable(session: Session, module: Module, tools: Toolchain, facts: Path) -> str:
+    settings = module.settings
+    if settings.lineinfo or settings.debug:
+        return proven.DEBUG
+    choice = choice_for(tools, settings, facts, needs=("compile",))
+    if choice is None or choice.making is None:
+        return ""  # the module ends with PTX
+    provider, tool = isolated(choice.making, session.run), choice.making.compiler
+    for target in settings.archs:
+        if target.real and (why := proven.unproven(provider, target, tool=tool.path, facts=facts)):
+            return f"{tool.name} {tool.version} for {target.name}: {why}"
+    return ""

@@ -1,0 +1,156 @@
+"""GPU_LINK=merge: a module's units are assembled one by one, and its image is nevertheless that of one assembly."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from project import CUDA, Project, ll
+
+from scons_gpu.inspect.cubin import Cubin
+from scons_gpu.link import elf
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from toolkits import Toolkit
+
+NET = 'env.GpuProgram("build/net", env.GpuModule("net", ["net.ll"]))\n'
+MIXED = """\
+#define GLOBAL extern "C" __global__ void
+extern "C" __device__ int vprintf(const char*, void*);
+extern __shared__ int dynamic[];
+__constant__ float coefficients[4];
+__device__ int counter;
+static __device__ int seen[8];
+static __device__ const int squares[512] = {0, 1, 4, 9, 16, 25, 36};
+__device__ __noinline__ int minus(int v) { return v - 7; }
+static __device__ __noinline__ int helper(int n) { return n < 2 ? n : helper(n - 1) + helper(n - 2); }
+GLOBAL states(float* data) { data[0] = coefficients[seen[atomicAdd(&counter, 1) & 7]++ & 3]; }
+GLOBAL table(int* data) { data[1] = squares[data[0] & 511] + minus(data[2]); }
+GLOBAL prints(int* data) { int value = data[0]; vprintf("%d\\n", &value); }
+GLOBAL divides(float* data, long long* more) { data[0] /= data[1]; more[0] /= more[1]; }
+GLOBAL shares(int* data) { dynamic[threadIdx.x] = data[0]; __syncthreads(); data[1] = dynamic[data[2]]; }
+GLOBAL __launch_bounds__(128, 4) bound(float* data) { data[threadIdx.x] = sqrtf(data[0]); }
+GLOBAL keeps(int* data) { __shared__ int kept[65]; kept[threadIdx.x] = data[0]; __syncthreads(); data[1] = kept[data[2]]; }
+"""
+TOGETHER = {"states", "table", "prints"}
+THROUGH = """\
+#define GLOBAL extern "C" __global__ void
+typedef int (*Function)(int);
+__device__ __noinline__ int plus(int v) { return v + 3; }
+__device__ __noinline__ int minus(int v) { return v - 7; }
+__device__ Function functions[2] = {plus, minus};
+GLOBAL calls(int* data, int which) { data[0] = functions[which](data[1]); }
+GLOBAL divides(float* data) { data[0] /= data[1]; }
+GLOBAL adds(float* data) { data[0] += data[1]; }
+"""
+"""The assembler orders kernels in a way of its own where one calls through memory."""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """One module in two modes."""
+    project = Project(tmp_path_factory.mktemp("merge") / "project")
+    modules = "".join(
+        f'through = env.GpuModule("through", ["through.cu"], GPU_ARCHS="sm_80 sm_90", GPU_LINK="{mode}")\n'
+        f'net = env.GpuModule("net", ["net.cu"], submodules=[through], GPU_ARCHS="sm_80 sm_90", GPU_LINK="{mode}")\n'
+        f'env.GpuProgram("build/{mode}", net)\n'
+        for mode in ("merge", "whole", "auto")
+    )
+    project.write("SConstruct", CUDA + modules)
+    project.write("net.cu", MIXED)
+    project.write("through.cu", THROUGH)
+    project.build("-j2")
+    return project
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_the_image_is_that_of_one_piece(built: Project, arch: str) -> None:
+    """State, tables, printf, dynamic shared memory, own functions: all of the file, not the code alone."""
+    merged, whole, auto = (built.bytes(f"build/{mode}/net/{arch}.cubin") for mode in ("merge", "whole", "auto"))
+    assert merged == auto == whole
+    merged, whole = (Cubin(built.bytes(f"build/{mode}/through/{arch}.cubin")) for mode in ("merge", "whole"))
+    assert merged.kernels == whole.kernels == ("adds", "calls", "divides")
+    for name in merged.kernels:
+        assert (merged.text(name), merged.contract(name)) == (whole.text(name), whole.contract(name))
+        assert merged.resources(name) == whole.resources(name)
+
+
+def test_the_manifest_says_what_was_assembled_together(built: Project) -> None:
+    for mode in ("merge", "auto"):
+        module = json.loads(built.read(f"build/{mode}.json"))["modules"]["net"]
+        assert module["options"]["link"] == "merge"
+        assert {name for name, kernel in module["kernels"].items() if kernel["archs"]["sm_90"]["object"] is None} == TOGETHER
+        figures = [kernel["archs"]["sm_90"] for kernel in module["kernels"].values()]
+        assert all(each["registers"] > 0 and each["spill_bytes"] == 0 for each in figures)
+    classes = {
+        each["kernel"]: each["kind"]
+        for each in json.loads(built.command("compare", "--json", "build/merge.json", "--arch", "sm_90").stdout)["kernels"]
+    }
+    assert set(classes.values()) <= {"identical", "constant placement", "private state made visible"}, classes
+    assert {name for name, kind in classes.items() if kind == "identical"} >= set(classes) - TOGETHER
+
+
+def test_the_command_links_the_same(built: Project, tmp_path: Path) -> None:
+    built.command("link", "build/merge/net/sm_90.plan.json", "-o", str(tmp_path / "x.cubin"))
+    assert (tmp_path / "x.cubin").read_bytes() == built.bytes("build/merge/net/sm_90.cubin")
+
+
+def test_an_edit_is_one_unit_and_a_merge(project: Project, toolkit: Toolkit) -> None:
+    head = f'env["GPU_CUDA_PATH"] = "{toolkit.root}"\nenv["GPU_LINK"] = "merge"\n'
+    project.write("SConstruct", head + NET)
+    project.write("net.ll", ll("one=1.0", "two=2.0", "three=3.0"))
+    project.build("-j2")
+    tried = toolkit.counts()["ptxas"] - 3  # this toolkit is proven once
+    assert tried >= 30
+    image = project.bytes("build/net/net/sm_90.cubin")
+    project.write("net.ll", ll("one=1.0", "two=7.0", "three=3.0"))
+    project.build("-j2")
+    assert project.compiled() == ["two"]
+    assert toolkit.counts() == {"ptxas": 1, "fatbinary": 1}
+    assert project.bytes("build/net/net/sm_90.cubin") != image
+    project.write("net.ll", ll("one=1.0", "two=2.0", "three=3.0"))
+    project.build("-j2")
+    assert toolkit.counts() == {"fatbinary": 1}, "the object of before is in the store"
+    assert project.bytes("build/net/net/sm_90.cubin") == image
+    project.idle()
+    # A module whose kernels differ in names alone, with one object for all of them.
+    project.write("net.ll", ll("one=1.0", "two=1.0"))
+    project.build("-j2", "GPU_SHARE_TWINS=1")
+    assert toolkit.counts() == {"ptxas": 1, "fatbinary": 1}
+    shared = project.bytes("build/net/net/sm_90.cubin")
+    project.build("-j2", "GPU_LINK=whole")
+    assert shared == project.bytes("build/net/net/sm_90.cubin")
+    kernels = project.manifest()["modules"]["net"]["kernels"]
+    assert set(kernels) == {"one", "two"}
+    assert [each.symbol for each in elf.read(shared).kernels] == ["one", "two"]
+
+
+OTHERWISE = """
+for each; do last=$each; test "$previous" = -o && out=$each; previous=$each; done
+case "$*" in *-v*) ;; esac
+BINARY "$@" && printf 'more' >> "$out"
+exit $?
+"""
+
+
+def test_what_does_not_merge_is_told(project: Project, toolkit: Toolkit) -> None:
+    """By name where it was asked for by name; `auto` links an image, and says why."""
+    project.write("SConstruct", f'env["GPU_CUDA_PATH"] = "{toolkit.root}"\n' + NET)
+    project.write("net.ll", ll("one=1.0", "two=2.0"))
+    said = project.fail("GPU_LINK=merge", "GPU_LINEINFO=1").stderr
+    assert "error: module net: GPU_LINK=merge: debug information and line tables do not merge\n" in said
+    result = project.build("-j2", "GPU_LINK=auto", "GPU_LINEINFO=1")
+    assert "GPU_LINK=auto links images: debug information and line tables do not merge" in result.output
+    assert project.manifest()["modules"]["net"]["options"]["link"] == "image"
+    # An assembler whose files are laid out otherwise.
+    toolkit.wrap("ptxas", toolkit.binaries / "ptxas", before=OTHERWISE.replace("BINARY", str(toolkit.binaries / "ptxas")))
+    result = project.build("-j2", "GPU_LINK=auto")
+    assert re.search(
+        r"GPU_LINK=auto links images: ptxas 13\.\S+ for sm_90: units that stand alone do not merge: \w+ is not laid out", result.output
+    )
+    said = project.fail("GPU_LINK=merge").stderr
+    assert re.search(r"^error: module net: GPU_LINK=merge: ptxas 13\.\S+ for sm_90: units that stand alone", said, re.MULTILINE)
