@@ -199,12 +199,12 @@ class RegisterJob(Step):
         name = Path(self.program.get_path()).name
         files = tuple(libraries.foreign(self.env, self.inputs(), self.objects[0].headers))
         # Code of others goes in by a linker.
-        mode = {"link": "image"} if files and first.settings.auto else {}
+        link = "image" if files and first.settings.auto else first.settings.link
         module = dataclasses.replace(
             first.module,
             name=name,
             sources=tuple(part.module.sources[0] for part in parts),
-            settings=dataclasses.replace(first.settings, **mode),
+            settings=dataclasses.replace(first.settings, link=link),
         )
         base = self.target.parent
         return LinkChain(
