@@ -102,8 +102,15 @@ def test_g1_units_and_state_become_one_image(shop: Shop) -> None:
 
 def test_m4_a_module_without_kernels_makes_no_image(shop: Shop) -> None:
     assert shop.link() is None
-    shop.variable("s", ".global .align 4 .u32 counter")
+    shop.variable("t", ".global .align 4 .u32 table", role="table")
     assert shop.link() is None
+
+
+def test_g2_variables_without_a_kernel_make_an_image(shop: Shop) -> None:
+    shop.variable("s", ".global .align 4 .u32 counter")
+    image = shop.link()
+    assert image
+    assert names(image.data) == ["counter"]
 
 
 def test_g3_tables_are_taken_only_if_an_object_asks_for_them(shop: Shop) -> None:

@@ -121,8 +121,14 @@ def test_state_lies_where_it_lies_undivided(shop: Shop) -> None:
 
 
 def test_m4_a_module_without_kernels_makes_no_image(shop: Shop) -> None:
-    shop.variable("counter")
     assert assemble_whole(shop.plan, shop.entries, provider=shop.provider, options=AssembleOptions()) is None
+
+
+def test_g2_variables_without_a_kernel_make_an_image(shop: Shop) -> None:
+    shop.variable("counter")
+    whole = assemble_whole(shop.plan, shop.entries, provider=shop.provider, options=AssembleOptions())
+    assert whole
+    assert [symbol.name for symbol in elf.read(whole.data).variables] == ["counter"]
 
 
 def test_ptx_that_is_not_there_is_named(shop: Shop) -> None:
