@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import LinkError
 from scons_gpu.link import attributes
-from scons_gpu.link.named import call
+from scons_gpu.link.named import call, call_local
 from scons_gpu.link.pieces import MAIN, MERCURY, Piece, Section, Symbol, Whole
 from scons_gpu.link.sections import PLACED, has_memory
 from scons_gpu.link.unknown import UnknownError
@@ -46,6 +46,8 @@ class Input:
     data: bytes
     name: str = ""
     """What its kernel is called in the image, where the object serves kernels of several names (`twins.ANONYMOUS`)."""
+    local: Mapping[str, str] = field(default_factory=dict)
+    """Names of its own functions → what they are called in the image."""
 
 
 def merge_objects(objects: Sequence[Input], *, places: Mapping[str, int] | None = None, without: str = "", dynamic: int = 0) -> bytes:
@@ -63,6 +65,8 @@ def merge_objects(objects: Sequence[Input], *, places: Mapping[str, int] | None 
         wholes.append(understood(each.data, label=each.label))
         if each.name:
             call(wholes[-1], each.name)
+        if each.local:
+            call_local(wholes[-1], each.local)
     for whole in wholes if without else ():
         _left_out(whole, without)
     return write(_merged(wholes, places={name: -place for name, place in (places or {}).items()}, dynamic=dynamic))
