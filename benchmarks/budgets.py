@@ -84,10 +84,10 @@ COUNTED = """
 import sys, time
 from pathlib import Path
 from SCons.Script import main
-from scons_gpu.scons import images, units
+from scons_gpu.scons import images, packing, units
 from scons_gpu.scons.steps import Outcome
 units.LowerJob.work = units.AssembleJob.work = images.ImageJob.work = lambda job, node: Outcome()
-images.PackJob.work = images.ManifestJob.work = lambda job, node: Outcome()
+packing.PackJob.work = packing.ManifestJob.work = lambda job, node: Outcome()
 sys.argv = ["scons", *sys.argv[1:]]
 main()
 """

@@ -56,6 +56,15 @@ def test_it_is_made_once_for_all_stores(machine: Machine) -> None:
     assert sorted(path.suffix for path in library.parent.iterdir()) == [".lock", ".sha256", ".so"]
 
 
+def test_r7_who_made_it_leaves_nothing_to_find_out(machine: Machine) -> None:
+    """What only looks writes nothing, also where the build before it made the library."""
+    machine.library()
+    facts = machine.root / "facts"
+    before = {path: path.stat().st_mtime_ns for path in facts.rglob("*.json")}
+    machine.library()
+    assert {path: path.stat().st_mtime_ns for path in facts.rglob("*.json")} == before
+
+
 @pytest.mark.parametrize("damage", ["truncated", "emptied", "exchanged", "a byte", "no seal", "another seal", "gone"])
 def test_t1_what_is_damaged_in_the_cache_is_made_anew(machine: Machine, damage: str) -> None:
     """A library that lost its end takes each worker along, and one with a byte of its own makes code of its own."""

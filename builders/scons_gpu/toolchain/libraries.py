@@ -220,6 +220,7 @@ def _make_library(archive: str, library: Path, environ: Mapping[str, str], facts
             if ended.status == 0 and temporary.is_file():
                 write_atomic(_seal(library), fingerprint.file_sha256(temporary))
                 temporary.replace(library)
+                _whole(library, facts)  # known from now on: who looks next, perhaps with -n, has nothing to find out
                 return ""
     except (GpuError, OSError) as error:
         return f"{compiler} cannot make a library of it: {error}"
