@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMAT", "prove"]
 
-FORMAT = "2"
+FORMAT = "3"
 """Of what is tried. Raised where that or the merging changes: what was found out before is then found out again."""
 
 
