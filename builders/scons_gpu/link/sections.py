@@ -52,7 +52,7 @@ OF_FILE: Final = frozenset(
 BANKS: Final = frozenset(
     {
         *(".nv.constant3", ".nv.constant4", ".nv.global.init", ".rela.nv.constant4", ".rela.nv.global.init"),
-        *(".rel.nv.constant4", ".rel.nv.global.init"),
+        *(".rela.nv.constant3", ".rel.nv.constant3", ".rel.nv.constant4", ".rel.nv.global.init"),
         *(".nv.merc.nv.constant.pic", ".nv.merc.nv.constant.user", ".nv.merc.nv.global.init", ".nv.merc.rela.nv.constant.pic"),
     }
 )
@@ -87,8 +87,8 @@ _OLDER = (
 )
 """The same, in the layout of sm_75 to sm_89."""
 _WITH = {
-    **dict.fromkeys((".rela.nv.constant4", ".rela.nv.global.init"), ".rela.debug_frame"),
-    **dict.fromkeys((".rel.nv.constant4", ".rel.nv.global.init"), ".rel.debug_frame"),
+    **dict.fromkeys((".rela.nv.constant3", ".rela.nv.constant4", ".rela.nv.global.init"), ".rela.debug_frame"),
+    **dict.fromkeys((".rel.nv.constant3", ".rel.nv.constant4", ".rel.nv.global.init"), ".rel.debug_frame"),
     ".nv.merc.rela.nv.constant.pic": ".nv.merc.rela.debug_frame",
     ".nv.merc.nv.constant.user": ".nv.merc.nv.constant.pic",
     ".nv.constant3": ".nv.constant4",
