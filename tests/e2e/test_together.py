@@ -32,6 +32,7 @@ WAYS = {
     "deferred": ("GPU_DEFER=always",),
     "deferred on nvjitlink": ("GPU_PROVIDER=nvjitlink", "GPU_DEFER=always"),
     "whole": ("GPU_PROVIDER=nvptxcompiler", "GPU_LINK=whole"),
+    "merge": ("GPU_LINK=merge", "GPU_SHARE_TWINS=1"),
     "twins": ("GPU_PROVIDER=nvptxcompiler", "GPU_LINK=bundle", "GPU_SHARE_TWINS=1"),
     "bundle of PTX": ("GPU_PROVIDER=none", "GPU_LINK=bundle"),
 }
@@ -51,7 +52,7 @@ def net(project: Project) -> Project:
 def test_the_commands_that_are_quoted_make_the_same_and_so_does_verifying(net: Project, way: str) -> None:
     printed = net.build("-j2", *WAYS[way], "GPU_ASSEMBLECOMSTR=", "GPU_DEFERCOMSTR=", "GPU_LINKCOMSTR=")
     quoted = [shlex.split(line)[1:] for line in printed.lines if line.startswith("scons-gpu ")]
-    assert len(quoted) == {"whole": 1, "twins": 4, "bundle of PTX": 1}.get(way, 6)
+    assert len(quoted) == {"whole": 1, "merge": 3, "twins": 4, "bundle of PTX": 1}.get(way, 6)
     for *words, target in (quoted[0], quoted[-1]):
         done = net.command(*words, "again")
         assert done.returncode == 0, (words, done.output)
@@ -109,6 +110,8 @@ SWITCHES = (
     ("GPU_PROVIDER=nvjitlink", "GPU_DEFER=always"),
     ("GPU_LINK=whole",),
     ("GPU_LINK=whole", "GPU_PROVIDER=nvptxcompiler"),
+    ("GPU_LINK=merge",),
+    ("GPU_LINK=merge", "GPU_PROVIDER=nvptxcompiler"),
     ("GPU_PROVIDER=none",),
     ("GPU_LINK=bundle",),
     ("GPU_LINK=bundle", "GPU_PROVIDER=none"),

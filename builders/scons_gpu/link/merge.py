@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import LinkError
 from scons_gpu.link import attributes
-from scons_gpu.link.named import call
+from scons_gpu.link.named import call, call_local
 from scons_gpu.link.pieces import MAIN, MERCURY, Piece, Section, Symbol, Whole
-from scons_gpu.link.sections import PLACED, has_memory
+from scons_gpu.link.sections import OF_FUNCTION, PLACED, has_memory
 from scons_gpu.link.unknown import UnknownError
 from scons_gpu.link.whole_read import read
 from scons_gpu.link.whole_write import write
@@ -46,6 +46,8 @@ class Input:
     data: bytes
     name: str = ""
     """What its kernel is called in the image, where the object serves kernels of several names (`twins.ANONYMOUS`)."""
+    local: Mapping[str, str] = field(default_factory=dict)
+    """Names of its own functions → what they are called in the image."""
 
 
 def merge_objects(objects: Sequence[Input], *, places: Mapping[str, int] | None = None, without: str = "", dynamic: int = 0) -> bytes:
@@ -63,18 +65,9 @@ def merge_objects(objects: Sequence[Input], *, places: Mapping[str, int] | None 
         wholes.append(understood(each.data, label=each.label))
         if each.name:
             call(wholes[-1], each.name)
-    for whole in wholes if without else ():
-        _left_out(whole, without)
-    return write(_merged(wholes, places={name: -place for name, place in (places or {}).items()}, dynamic=dynamic))
-
-
-def _left_out(whole: Whole, name: str) -> None:
-    """Takes a function away; what the file has with its first function goes to the next."""
-    gone = next((piece for piece in whole.pieces if piece.name == name), None)
-    if gone is None:
-        return
-    whole.pieces.remove(gone)
-    _to_first(gone, whole.pieces[0])
+        if each.local:
+            call_local(wholes[-1], each.local)
+    return write(_merged(wholes, without=without, places={name: -place for name, place in (places or {}).items()}, dynamic=dynamic))
 
 
 def understood(data: bytes, *, label: str) -> Whole:
@@ -90,7 +83,7 @@ def understood(data: bytes, *, label: str) -> Whole:
     return whole
 
 
-def _merged(wholes: Sequence[Whole], *, places: Mapping[str, int], dynamic: int) -> Whole:
+def _merged(wholes: Sequence[Whole], *, without: str, places: Mapping[str, int], dynamic: int) -> Whole:
     """One file of all pieces; the wholes are used up."""
     if not wholes:
         msg = "there is nothing to merge"
@@ -99,9 +92,12 @@ def _merged(wholes: Sequence[Whole], *, places: Mapping[str, int], dynamic: int)
     for other in wholes[1:]:
         _check_alike(first, other)
     _check_names(wholes)
-    pieces = _placed([piece for whole in wholes for piece in whole.pieces], places)
+    pieces = _placed([piece for whole in wholes for piece in whole.pieces if piece.name != without], places)
+    if not pieces:
+        msg = "there is nothing to merge"
+        raise LinkError(msg)
     for whole in wholes:
-        if _memory(whole):
+        if _memory(whole) or whole.pieces[0].name == without:
             _to_first(whole.pieces[0], pieces[0])
     moved = _same_file_symbols(wholes)
     _once(pieces, moved)
@@ -134,7 +130,7 @@ def _check_alike(one: Whole, other: Whole) -> None:
     mine = {section.name: section for section in one.shared}
     theirs = {section.name: section for section in other.shared}
     for name in sorted(mine.keys() | theirs.keys()):
-        if has_memory(name):
+        if has_memory(name) or OF_FUNCTION.fullmatch(name):
             continue
         if name == ".nv.compat" and name in mine and name in theirs:
             _widest(mine[name], theirs[name])
@@ -314,7 +310,7 @@ def _pointed(whole: Whole, moved: dict[int, Symbol]) -> None:
 
 def _shared(wholes: Sequence[Whole]) -> list[Section]:
     found: dict[str, Section] = {}
-    for whole in wholes:
+    for whole in sorted(wholes, key=lambda whole: not _memory(whole)):  # the order of who has memory
         for section in whole.shared:
             found.setdefault(section.name, section)
     return list(found.values())

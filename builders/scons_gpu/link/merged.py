@@ -15,7 +15,7 @@ from scons_gpu.errors import DamagedError, GpuError, LinkError, RefusedError
 from scons_gpu.link.image import check_image, spelled
 from scons_gpu.link.limits import check_constants
 from scons_gpu.link.merge import Input, merge_objects
-from scons_gpu.link.ptx import merge, shared_alignment
+from scons_gpu.link.ptx import local_names, merge, shared_alignment
 from scons_gpu.link.sections import holds_memory
 from scons_gpu.link.whole import Places, in_order, ptx_part
 from scons_gpu.plan.plan import refusal
@@ -103,10 +103,11 @@ def _linked(
     apart = [part for part in parts if part.digest not in together]
     texts = {part.digest: _text(part, ptx) for part in (*shared, *(part for part in apart if _dynamic(part)))}
     dynamic = max((shared_alignment(text, label=part.readable) for part in parts if (text := texts.get(part.digest))), default=0)
-    inputs = [Input(_label(part), single[part.digest], name=_name(part) if twin(part) else "") for part in apart]
+    several = len(apart) + bool(shared) > 1  # what is one part keeps its names in a merge of PTX too
+    inputs = [_input(part, single[part.digest], ptx, twin=twin(part), several=several) for part in apart]
     made = None
     if any(part.role == "unit" for part in shared) or plan.state:
-        made = _together(plan, shared, texts, first=parts[-1].digest not in together, assemble=assemble)
+        made = _together(plan, shared, texts, assemble)
         inputs.append(Input(f"what shares memory in {plan.module}", made.data))
     places = {name: place for place, part in enumerate(parts) for kernel in part.kernels for name in _names(kernel)}
     data = merge_objects(inputs, places=places, without=FIRST, dynamic=dynamic)
@@ -114,8 +115,17 @@ def _linked(
     return Merged(data=data, together=tuple(part.digest for part in shared), made=made, output=made.output if made else "")
 
 
-def _together(plan: Plan, parts: Sequence[Part], texts: Mapping[str, str], *, first: bool, assemble: Callable[[str], Together]) -> Together:
-    """One object of what shares memory; with `first`, the last unit of the module is not among it."""
+def _input(part: Part, data: bytes, ptx: Callable[[Part], Entry | None], *, twin: bool, several: bool) -> Input:
+    """A part's object. Its own functions, where it has any, are called as where its PTX is merged."""
+    if twin:
+        return Input(_label(part), data, name=spelled(part.kernels[0].symbol))
+    own = several and any(f"\0${name}$".encode() in data for kernel in part.kernels for name in _names(kernel))
+    return Input(_label(part), data, local=local_names(_text(part, ptx), label=part.readable) if own else {})
+
+
+def _together(plan: Plan, parts: Sequence[Part], texts: Mapping[str, str], assemble: Callable[[str], Together]) -> Together:
+    """One object of what shares memory. Where the last unit of the module is not among it, a kernel of nothing takes its place."""
+    first = in_order(plan.parts)[-1] not in parts
     for part in parts:
         if part.assemble is not None:
             msg = "it has assembling options of its own, and shares memory of the module, whose kernels that do are assembled together"
@@ -123,7 +133,7 @@ def _together(plan: Plan, parts: Sequence[Part], texts: Mapping[str, str], *, fi
     given = [ptx_part(part, texts[part.digest].encode()) for part in parts]
     if first:
         given.append(replace(given[0], label="the place of the other kernels", text=with_first(given[0].text), optional=False))
-    merged = merge(given, renamed=True)
+    merged = merge(given, renamed=len(parts) < len(plan.parts))
     check_constants(plan, merged.text)
     places = Places(replace(plan, parts=tuple(parts)), merged, given[: len(parts)])
     try:
@@ -163,10 +173,6 @@ def _dynamic(part: Part) -> bool:
 
 def _names(kernel: PlannedKernel) -> tuple[str, str]:
     return kernel.symbol, spelled(kernel.symbol)
-
-
-def _name(part: Part) -> str:
-    return spelled(part.kernels[0].symbol)
 
 
 def _kernel(part: Part) -> str:

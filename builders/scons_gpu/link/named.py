@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from scons_gpu.link.twins import ANONYMOUS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from scons_gpu.link.pieces import Section, Whole
 
-__all__ = ["call"]
+__all__ = ["call", "call_local"]
 
 _ENDS, _STARTS = f".{ANONYMOUS}", f"${ANONYMOUS}$"
 
@@ -40,3 +40,14 @@ def call(whole: Whole, name: str) -> None:
 def _call_section(section: Section, named: Callable[[str], str]) -> None:
     section.name, section.link = named(section.name), named(section.link)
     section.info = named(section.info) if isinstance(section.info, str) else section.info
+
+
+def call_local(whole: Whole, names: Mapping[str, str]) -> None:
+    """Calls the functions that kernels of `whole` have of their own, `$kernel$function`, by other names."""
+    for piece in whole.pieces:
+        start = f"${piece.name}$"
+        new = {start + old: start + name for old, name in names.items()}
+        piece.names = {table: [new.get(text, text) for text in found] for table, found in piece.names.items()}
+        for table in piece.tables.values():
+            for symbol in table.local:
+                symbol.name = new.get(symbol.name, symbol.name)

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
     from scons_gpu.toolchain.arch import Target
 
-__all__ = ["FORMAT", "prove"]
-
-FORMAT = "2"
-"""Of what is tried. Raised where that or the merging changes: what was found out before is then found out again."""
+__all__ = ["prove"]
 
 
 def prove(target: Target, compile_: Callable[[str], bytes]) -> str:

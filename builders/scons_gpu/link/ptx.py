@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from scons_gpu.toolchain.arch import Target
 
-__all__ = ["MergedPtx", "PtxPart", "merge", "merge_ptx", "shared_alignment"]
+__all__ = ["MergedPtx", "PtxPart", "local_names", "merge", "merge_ptx", "shared_alignment"]
 
 _PLAIN = re.compile(r"sm_\d+")
 _TARGET = re.compile(r"^(?P<start>\s*\.target\s+)(?P<cpu>sm_\d+)(?![\w])", re.MULTILINE)
@@ -298,6 +298,12 @@ def _shared(found: Iterable[_Read]) -> dict[str, str]:
                 old = sizes.get(statement.names[0], (1, 0))
                 sizes[statement.names[0]] = (max(align, old[0]), max(length, old[1]))
     return {name: f".extern .shared .align {align} .b8 {name}[{length or ''}];" for name, (align, length) in sizes.items()}
+
+
+def local_names(text: str, *, label: str) -> dict[str, str]:
+    """Names that only this PTX knows → what they are called where it is merged with others."""
+    module = read(text, label=label)
+    return _locals(module) if module else {}
 
 
 def shared_alignment(text: str, *, label: str) -> int:

@@ -16,7 +16,6 @@ __all__ = [
     "ADDRESSES",
     "BANKS",
     "LAST",
-    "LATE",
     "MERCURY_TEXT",
     "NAMES",
     "NOBITS",
@@ -53,13 +52,13 @@ OF_FILE: Final = frozenset(
 BANKS: Final = frozenset(
     {
         *(".nv.constant3", ".nv.constant4", ".nv.global.init", ".rela.nv.constant4", ".rela.nv.global.init"),
-        *(".rel.nv.constant4", ".rel.nv.global.init"),
+        *(".rela.nv.constant3", ".rel.nv.constant3", ".rel.nv.constant4", ".rel.nv.global.init"),
         *(".nv.merc.nv.constant.pic", ".nv.merc.nv.constant.user", ".nv.merc.nv.global.init", ".nv.merc.rela.nv.constant.pic"),
     }
 )
 """Memory of the module: variables, and the addresses that its code reads from bank 4."""
-ADDRESSES: Final = frozenset({".rela.nv.constant4", ".rel.nv.constant4"})
-"""Relocations of the addresses in bank 4."""
+ADDRESSES: Final = frozenset({".rela.nv.constant4", ".rel.nv.constant4", ".rela.debug_frame", ".rel.debug_frame"})
+"""Relocations of the file."""
 PLACED: Final = frozenset({".nv.shared.reserved.0", ".nv.global", ".nv.merc.nv.shared.reserved.0", ".nv.merc.nv.global"})
 """Sections of the file that stand among those of functions: behind the shared memory of the first."""
 SAME: Final = {
@@ -71,24 +70,28 @@ SAME: Final = {
 TAIL: Final = frozenset({".debug_frame", ".nv.callgraph", ".nv.rel.action"})
 """Sections of the file that have a symbol behind the functions' local ones."""
 LAST: Final = frozenset({".rela.nv.constant2.", ".rel.nv.constant2."})
-LATE: Final = "(late)"
-"""Where those stand that come behind the relocations of the module's memory: of addresses of functions, not of jumps."""
+"""Relocations of a function that may also stand among those of the file: of addresses of functions, not of jumps."""
 _ORDER = (
     *("", ".shstrtab", ".strtab", MAIN, ".debug_frame", ".note.nv.tkinfo", ".note.nv.cuinfo", ".nv.info", ".nv.compat", ".nv.info."),
-    *(".nv.callgraph", ".rela.text.", ".rela.nv.global.init", ".rela.nv.constant4", LATE, ".rela.debug_frame"),
-    *(".nv.constant4", ".nv.constant3", ".nv.constant2.", ".text.", ".nv.global.init", ".nv.shared.", ".nv.constant0.", MERCURY),
+    *(".nv.callgraph", ".rela.text.", ".rela.debug_frame"),
+    *(".nv.constant4", ".nv.constant2.", ".text.", ".nv.global.init", ".nv.shared.", ".nv.constant0.", MERCURY),
     *(".nv.merc.debug_frame", ".nv.merc.nv.info", ".nv.merc.nv.info.", ".nv.merc.nv.callgraph", ".nv.merc.rela.text."),
-    *(".nv.merc.rela.nv.constant.pic", ".nv.merc.rela.debug_frame", ".nv.merc.nv.constant.pic", ".nv.merc.nv.constant.user"),
+    *(".nv.merc.rela.debug_frame", ".nv.merc.nv.constant.pic"),
     *(".nv.merc.nv.constant.optimizer.", ".nv.capmerc.text.", ".nv.merc.nv.global.init", ".nv.merc.nv.shared."),
 )
 """Sections in the order of the file; a point at the end stands for those of functions, in their order."""
 _OLDER = (
     *("", ".shstrtab", ".strtab", MAIN, ".debug_frame", ".note.nv.tkinfo", ".note.nv.cuinfo", ".nv.info", ".nv.info."),
-    *(".nv.callgraph", ".nv.rel.action", ".rel.text.", ".rel.nv.global.init", ".rel.nv.constant4", LATE, ".rel.debug_frame"),
-    *(".nv.constant4", ".nv.constant3", ".nv.constant0.", ".text.", ".nv.global.init", ".nv.shared."),
+    *(".nv.callgraph", ".nv.rel.action", ".rel.text.", ".rel.debug_frame"),
+    *(".nv.constant4", ".nv.constant0.", ".text.", ".nv.global.init", ".nv.shared."),
 )
 """The same, in the layout of sm_75 to sm_89."""
 _WITH = {
+    **dict.fromkeys((".rela.nv.constant3", ".rela.nv.constant4", ".rela.nv.global.init"), ".rela.debug_frame"),
+    **dict.fromkeys((".rel.nv.constant3", ".rel.nv.constant4", ".rel.nv.global.init"), ".rel.debug_frame"),
+    ".nv.merc.rela.nv.constant.pic": ".nv.merc.rela.debug_frame",
+    ".nv.merc.nv.constant.user": ".nv.merc.nv.constant.pic",
+    ".nv.constant3": ".nv.constant4",
     ".nv.global": ".nv.shared.",
     ".nv.shared.reserved.0": ".nv.shared.",
     ".nv.merc.nv.shared.reserved.0": ".nv.merc.nv.shared.",
@@ -97,7 +100,7 @@ _WITH = {
     ".rel.nv.constant2.": ".rel.text.",
     ".nv.merc.rela.nv.constant.optimizer.": ".nv.merc.rela.text.",
 }
-"""Sections that stand among those of another name."""
+"""Sections that stand among those of another name; memory of the module, in the order of the file that has it."""
 
 
 def ranks(*, older: bool) -> dict[str, int]:

@@ -17,7 +17,6 @@ from scons_gpu.link.sections import (
     ADDRESSES,
     BANKS,
     LAST,
-    LATE,
     MERCURY_TEXT,
     NAMES,
     NOBITS,
@@ -109,8 +108,9 @@ class _Reader:
             late = late or section.name in ADDRESSES
             section.kind = section.name.removesuffix(owner[1]) if owner else section.name
             if late and section.kind in LAST:
-                section.kind = LATE
-            if section.name in PLACED:
+                section.kind = ".rel.debug_frame" if self._head.older else ".rela.debug_frame"
+                shared.append(section)
+            elif section.name in PLACED:
                 piece.sections.append(section)
             elif section.name in OF_FILE or section.name in BANKS:
                 shared.append(section)
