@@ -341,8 +341,19 @@ def test_files_that_are_gone_or_do_not_read(folder: Path, tmp_path: Path) -> Non
     manifest.write_text(manifest.read_text().replace("scons-gpu/manifest/1", "scons-gpu/manifest/2"))
     with pytest.raises(DamagedError, match=r"schema 'scons-gpu/manifest/2' is not"):
         read(store, manifests=[manifest])
+    manifest.write_bytes(b"\xff\xfe")
+    with pytest.raises(DamagedError, match=r"net\.json: not text"):
+        read(store, manifests=[manifest])
     with pytest.raises(UsageError, match="there is no manifest"):
         read(store, manifests=[tmp_path / "other.json"])
+
+
+def test_a_header_whose_path_is_no_text_is_shown_escaped(folder: Path, tmp_path: Path) -> None:
+    place = copied(folder, tmp_path)
+    for file in (place / "build/net/m0").glob("*.d"):
+        file.write_bytes(b"/a/\xff.h\n")
+    found = read(place / "none", manifests=[place / "build/net.json"])
+    assert "/a/\\xff.h" in [node.name for node in found.nodes if node.kind == "header"]
 
 
 def test_an_earlier_build_is_told_from_the_copies_of_its_plans(folder: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 from laid_out import ARCH, Built, lay_out
 
 from scons_gpu.cli import program as command
+from scons_gpu.errors import UsageError
 from scons_gpu.inspect.builds import Action, Build, End, of
 from scons_gpu.inspect.chain import chain, needs
 from scons_gpu.inspect.timeline import levels, slowest, timeline
@@ -99,6 +101,12 @@ def test_the_chain_is_the_longest_way_by_what_a_step_reads() -> None:
     assert way.gain == pytest.approx(8 / 6)
     alone = chain(timeline(build(*CHAIN[:2], wall=8.0)), {})
     assert [link.step.action.arch for link in alone.links] == ["sm_80"], "what nothing waits for may be the whole chain"
+
+
+def test_a_log_that_names_no_files_has_no_chain() -> None:
+    with pytest.raises(UsageError, match="does not tell which files its steps made"):
+        chain(timeline(build(*(replace(each, target="") for each in CHAIN), wall=8.0)), UNITS)
+    assert len(chain(timeline(build(*CHAIN[4:6], wall=8.0)), UNITS).links) == 1, "units alone are told by their digests"
 
 
 def named(actions: tuple[Action, ...], units: dict[str, tuple[str, ...]]) -> set[tuple[str, str]]:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from scons_gpu.errors import UsageError
 from scons_gpu.inspect.graph_walk import library
 from scons_gpu.inspect.planned import PLAN
 
@@ -56,9 +57,16 @@ class Chain:
 
 
 def chain(found: Timeline, units: Mapping[str, Sequence[str]]) -> Chain:
-    """The chain of a build. `units`: plan → digests of its parts."""
+    """The chain of a build. `units`: plan → digests of its parts.
+
+    Raises UsageError for a log that does not tell which files steps made: without them steps seem to wait for nothing.
+    """
     if not found.steps:
         return Chain((), 0.0, 0.0, found.wall_seconds)
+    files = [step.action.target for step in found.steps if not step.action.unit]
+    if files and not any(files):
+        msg = f"the log of build {found.build.id} does not tell which files its steps made: an earlier version of scons-gpu wrote it"
+        raise UsageError(msg, hint="build again, or give --build with the id of a later build")
     rustworkx = library()
     end = len(found.steps)
     made = rustworkx.PyDiGraph()

@@ -127,7 +127,7 @@ def digests(store: Path, build: Build, *, then: bool) -> dict[str, tuple[str, ..
     text = _then(store, build) if then else _now
     found: dict[str, tuple[str, ...]] = {}
     for path in planned(build)[0]:
-        with contextlib.suppress(ValueError, KeyError, TypeError):
+        with contextlib.suppress(DamagedError, ValueError, KeyError, TypeError):
             found[path] = tuple(str(part["digest"]) for part in json.loads(text(path) or "")["parts"])
     return found
 
@@ -158,6 +158,9 @@ def _now(path: str) -> str | None:
         return Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
+    except UnicodeDecodeError as error:
+        msg = f"{path}: not text: {error}"
+        raise DamagedError(msg, hint="remove the file; the next build makes it anew") from None
 
 
 def _then(store: Path, build: Build) -> Callable[[str], str | None]:
@@ -297,7 +300,7 @@ def _depfiles(folder: Path) -> tuple[Path, ...]:
 @functools.lru_cache(maxsize=1 << 12)
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8", errors="backslashreplace")  # a path may be any bytes
     except OSError:
         return ""
 
