@@ -18,13 +18,15 @@ MODULES = """
 image = env.GpuModule("image", ["net.ll"])
 apart = env.GpuModule("apart", ["net.ll"], GPU_LINK="bundle")
 whole = env.GpuModule("whole", ["net.ll"], GPU_LINK="whole")
+merged = env.GpuModule("merged", ["net.ll"], GPU_LINK="merge")
 text = env.GpuModule("text", ["net.ll"], GPU_ARCHS="compute_90")
-env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[image, apart, whole, text]))
+env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[image, apart, whole, merged, text]))
 """
 SHAPES = {
     "image": ("sm_90", ["cubin", "ll", "opt.ll", "ptx", "sass"]),
     "apart": ("sm_90", ["cubin", "ll", "opt.ll", "ptx", "sass"]),
     "whole": ("sm_90", ["ll", "opt.ll", "ptx"]),
+    "merged": ("sm_90", ["cubin", "ll", "opt.ll", "ptx", "sass"]),
     "text": ("compute_90", ["ll", "opt.ll", "ptx"]),
 }
 """Module → architecture, and what each of its units is written as."""
@@ -81,12 +83,12 @@ def test_each_unit_of_each_link_mode_is_written(dumped: Project) -> None:
         assert "define ptx_kernel void @odd(" in project.read(f"{base}.opt.ll")
         assert "alloca" not in project.read(f"{base}.opt.ll")
         assert ".entry odd(" in project.read(f"{base}.ptx")
-    for module in ("image", "apart"):
+    for module in ("image", "apart", "merged"):
         read = elf.read(project.bytes(f"seen/build/net/{module}/odd.sm_90.cubin"))
         assert ([kernel.symbol for kernel in read.kernels], read.relocatable) == (["odd"], module == "image")
         assert ".text.odd" in project.read(f"seen/build/net/{module}/odd.sm_90.sass")
     # The image too: where it is linked, and where it is assembled in one piece.
-    for module in ("image", "whole"):
+    for module in ("image", "whole", "merged"):
         assert project.bytes(f"seen/build/net/{module}.sm_90.cubin") == project.bytes(f"build/net/{module}/sm_90.cubin")
         assert all(f".text.{kernel}" in project.read(f"seen/build/net/{module}.sm_90.sass") for kernel in ("odd", "one"))
     assert project.read("seen/build/net/text.compute_90.ptx") == project.read("build/net/text/compute_90.ptx")

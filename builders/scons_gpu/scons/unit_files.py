@@ -76,7 +76,7 @@ class UnitFilesJob(UnitJob):
             **({"opt.ll": shown["ptx"].encode()} if shown else {}),
             "ptx": ptx.data if ptx else recipe.lower_part(part)["ptx"].encode(),
         }
-        if recipe.kind != "ptx" and not recipe.deferred:  # deferred PTX is the PTX, and nothing else
+        if not recipe.ends_as_ptx(part) and not recipe.deferred:  # deferred PTX is the PTX, and nothing else
             code = store.load(recipe.object_path(part))
             if code is None:
                 msg = f"{recipe.object_path(part)} is gone or damaged"
