@@ -154,3 +154,21 @@ def test_what_does_not_merge_is_told(project: Project, toolkit: Toolkit) -> None
     )
     said = project.fail("GPU_LINK=merge").stderr
     assert re.search(r"^error: module net: GPU_LINK=merge: ptxas 13\.\S+ for sm_90: units that stand alone", said, re.MULTILINE)
+
+
+def test_auto_links_what_has_several_options_or_targets(project: Project) -> None:
+    """One merged image is of one kind: a candidate with options of its own, or PTX beside IR, is known before anything is compiled."""
+    project.write("net.ll", ll("one", "two"))
+    project.write("k.ptx", ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry third()\n{\n\tret;\n}\n")
+    project.write(
+        "SConstruct",
+        'own = env.GpuModule("own", ["net.ll"], candidates={"one": [{"GPU_MAXRREGCOUNT": 32}, {"GPU_MAXRREGCOUNT": 64}]})\n'
+        'ptx = env.GpuModule("ptx", ["net.ll", "k.ptx"])\n'
+        'env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[own, ptx]))\n',
+    )
+    said = project.build("GPU_LINK=auto").output
+    assert "GPU_LINK=auto links images: candidates of one of module own have GPU_MAXRREGCOUNT of their own" in said
+    assert "GPU_LINK=auto links images: k.ptx is PTX, beside other sources of module ptx" in said
+    project.idle("GPU_LINK=auto")
+    refused = project.fail("GPU_LINK=merge")
+    assert "module own: GPU_LINK=merge: candidates of one of module own have GPU_MAXRREGCOUNT of their own" in refused.output

@@ -12,6 +12,7 @@ from scons_gpu.errors import LinkError, UsageError
 from scons_gpu.scons.images import OnePlan
 from scons_gpu.scons.later import later
 from scons_gpu.scons.providers import choice_for
+from scons_gpu.scons.settings import ASSEMBLING
 from scons_gpu.scons.steps import Outcome
 from scons_gpu.split import digest
 from scons_gpu.store import record as records
@@ -92,8 +93,9 @@ def settled(session: Session, module: Module, tools: Toolchain, facts: Path) -> 
     wanted = module.settings.link
     if wanted not in {"auto", "merge"}:
         return module
-    why = _unmergeable(session, module, tools, facts)
+    why = _several_options(module) or _unmergeable(session, module, tools, facts)
     if wanted == "auto":
+        why = why or _several_targets(module)
         if why:
             session.warn(f"GPU_LINK=auto links images: {why}")
         return dataclasses.replace(module, settings=dataclasses.replace(module.settings, link="image" if why else "merge", auto=True))
@@ -101,6 +103,23 @@ def settled(session: Session, module: Module, tools: Toolchain, facts: Path) -> 
         msg = f"module {module.name}: GPU_LINK=merge: {why}"
         raise UsageError(msg, hint="GPU_LINK=auto merges where it is proven and links elsewhere; GPU_LINK=whole gives the same code")
     return module
+
+
+def _several_options(module: Module) -> str:
+    """Which of a module's kernels are to be assembled in another way than the others; empty where none is."""
+    asked = [(f"candidates of {each.pattern}", one.settings) for each in module.candidates for one in each.candidates]
+    asked += [(f"helper {helper.name}", helper.settings) for helper in module.helpers]
+    for who, own in asked:
+        for name, variable in ASSEMBLING.items():
+            if getattr(own.assemble, name) != getattr(module.settings.assemble, name):
+                return f"{who} of module {module.name} have {variable} of their own, and one image of merged objects has one value of it"
+    return ""
+
+
+def _several_targets(module: Module) -> str:
+    """PTX says itself which version and target it is for: whether its objects go together with others shows at the link alone."""
+    ptx = next((source.name for source in module.sources if source.stem.endswith(".ptx")), "")
+    return f"{ptx} is PTX, beside other sources of module {module.name}" if ptx and len(module.sources) > 1 else ""
 
 
 def _unmergeable(session: Session, module: Module, tools: Toolchain, facts: Path) -> str:
