@@ -170,5 +170,10 @@ def test_auto_links_what_has_several_options_or_targets(project: Project) -> Non
     assert "GPU_LINK=auto links images: candidates of one of module own have GPU_MAXRREGCOUNT of their own" in said
     assert "GPU_LINK=auto links images: k.ptx is PTX, beside other sources of module ptx" in said
     project.idle("GPU_LINK=auto")
+    for asked, why in (
+        ("GPU_PROVIDER=ptxas+nvlink", "GPU_PROVIDER=ptxas+nvlink names what links"),
+        ("GPU_DEFER=always", "GPU_DEFER=always"),
+    ):
+        assert f"GPU_LINK=auto links images: {why}\n" in project.run("-n", "GPU_LINK=auto", asked).output
     refused = project.fail("GPU_LINK=merge")
     assert "module own: GPU_LINK=merge: candidates of one of module own have GPU_MAXRREGCOUNT of their own" in refused.output

@@ -95,7 +95,7 @@ def settled(session: Session, module: Module, tools: Toolchain, facts: Path) -> 
         return module
     why = _several_options(module) or _unmergeable(session, module, tools, facts)
     if wanted == "auto":
-        why = why or _several_targets(module)
+        why = why or _asked_for_a_link(module) or _several_targets(module)
         if why:
             session.warn(f"GPU_LINK=auto links images: {why}")
         return dataclasses.replace(module, settings=dataclasses.replace(module.settings, link="image" if why else "merge", auto=True))
@@ -114,6 +114,12 @@ def _several_options(module: Module) -> str:
             if getattr(own.assemble, name) != getattr(module.settings.assemble, name):
                 return f"{who} of module {module.name} have {variable} of their own, and one image of merged objects has one value of it"
     return ""
+
+
+def _asked_for_a_link(module: Module) -> str:
+    """What the user set that is about linking, and means nothing where nothing is linked."""
+    own = module.settings
+    return f"GPU_PROVIDER={own.provider} names what links" if "+" in own.provider else "GPU_DEFER=always" if own.defer == "always" else ""
 
 
 def _several_targets(module: Module) -> str:
