@@ -364,6 +364,14 @@ def test_libraries_that_come_as_objects_and_kernels_that_launch_kernels(project:
     )
     assert f"error: {words}" in told
 
+    # A tree that was built in place, then below a folder of its own: what lies beside the sources is not taken for what is below it.
+    variant = 'env.VariantDir("v", ".", duplicate=0)\nenv.Program("v/only.bin", ["v/only.cu", File("library/libtheirs.a")], GPU_RDC=1, GPU_ARCHS="sm_90")\n'
+    project.write("SConstruct", HEAD + variant)
+    project.build("v/only.bin")
+    assert project.exists("v/only.bin.gpu/only.bin.o")
+    assert (project.done()["host"], project.done()["register"]) == (1, 1)
+    project.idle("v/only.bin")
+
 
 def test_nvcc_links_device_code_where_it_compiles_it(project: Project) -> None:
     """In a shared library too, whose objects have a suffix that nvcc does not know."""
