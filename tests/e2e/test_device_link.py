@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -109,6 +110,24 @@ def test_the_program_and_the_shared_library_have_one_image_each(program: Project
     assert program.bytes("app.gpu/app.fatbin") in program.bytes("app.gpu/app.o")
     assert program.bytes("app.gpu/app.fatbin") in program.bytes("app")
     assert b"llvm_offload_entries" in program.bytes("build/a.o")
+
+
+def test_each_link_has_a_manifest_that_commands_read(program: Project) -> None:
+    """Of the program and of the shared library; an object alone has no image, and no manifest."""
+    listed = json.loads(program.command("kernels", "app.gpu.json", "--json").stdout)["kernels"]
+    modules, names, sources = ({row[key] for row in listed} for key in ("module", "readable", "source"))
+    assert modules == {"app"}
+    assert names == {"own(float*)", "ka(float*)", "add<1>(float*)", "by_itself(float*)", "kc(float*)"}
+    assert sources == {"src/a.cu", "src/b.cu", "src/c.cu"}
+    assert {row["arch"] for row in listed} == {"sm_90", "compute_80"}
+    assert list(program.manifest("build/libextra.so.gpu")["modules"]) == ["libextra.so"]
+    assert not program.exists("build/a.o.gpu.json")
+    compared = program.command("compare", "app.gpu.json", "--json")
+    assert compared.returncode == 0, compared.output
+    assert {row["readable"] for row in json.loads(compared.stdout)["kernels"]} >= {"kc(float*)", "ka(float*)"}
+    program.path("app.gpu.json").unlink()
+    assert "manifest  app.gpu.json" in program.build("app").lines
+    program.idle()
 
 
 def test_nvcc_registers_the_same_names(program: Project, toolchain: Toolchain, tmp_path: Path) -> None:
@@ -290,6 +309,8 @@ void library();
 int main() { parent<<<1, 2>>>(nullptr); library(); std::puts("through"); }
 """
 
+ONLY = "__device__ float from_library(float);\n__global__ void one(float* p) { *p = from_library(*p); }\nint main() { one<<<1, 1>>>(nullptr); }\n"
+
 
 def test_libraries_that_come_as_objects_and_kernels_that_launch_kernels(project: Project, toolchain: Toolchain) -> None:
     """CUDA's own runtime starts the program, so that all its functions are there that a library asks for."""
@@ -307,13 +328,17 @@ def test_libraries_that_come_as_objects_and_kernels_that_launch_kernels(project:
     project.write(
         "SConstruct",
         HEAD + 'env.Program("app", ["a.cu", "b.cu"], LIBS=["theirs", "cudadevrt"], LIBPATH=["library"], GPU_RDC=1, '
-        'GPU_ARCHS=ARGUMENTS.get("ARCHS", "sm_90"))\n',
+        'GPU_ARCHS=ARGUMENTS.get("ARCHS", "sm_90"))\n'
+        # A library among the sources stands before what registers its code.
+        'env.Program("only.bin", ["only.cu", File("library/libtheirs.a")], GPU_RDC=1, GPU_ARCHS="sm_90")\n',
     )
+    project.write("only.cu", ONLY)
     project.build("-j2")
     environ = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     assert subprocess.run([project.path("app")], capture_output=True, text=True, check=True, env=environ).stdout == "through\n"
     image = {name: entry for name, kind, entry in project.symbols("app", stem="app.gpu") if kind == "STT_FUNC"}
     assert {"_Z12from_libraryf": False, "_Z6theirsPf": True, "_Z6parentPf": True, "__cudaCDP2LaunchDevice": False}.items() <= image.items()
+    assert b"__cudaRegisterLinkedBinary" in project.bytes("only.bin")
     linked = subprocess.run(["nm", project.path("app")], capture_output=True, text=True, check=True).stdout
     assert len(re.findall(r" t __cudaRegisterLinkedBinary_\w+_(?:library_cu|cuda_device_runtime_cu)_", linked)) == 2
     project.idle()
@@ -338,6 +363,14 @@ def test_libraries_that_come_as_objects_and_kernels_that_launch_kernels(project:
         "kernel parent(float*) of app/a.cu (sm_90): its launch bounds leave 32 registers, and it calls from_library(float), which takes "
     )
     assert f"error: {words}" in told
+
+    # A tree that was built in place, then below a folder of its own: what lies beside the sources is not taken for what is below it.
+    variant = 'env.VariantDir("v", ".", duplicate=0)\nenv.Program("v/only.bin", ["v/only.cu", File("library/libtheirs.a")], GPU_RDC=1, GPU_ARCHS="sm_90")\n'
+    project.write("SConstruct", HEAD + variant)
+    project.build("v/only.bin")
+    assert project.exists("v/only.bin.gpu/only.bin.o")
+    assert (project.done()["host"], project.done()["register"]) == (1, 1)
+    project.idle("v/only.bin")
 
 
 def test_nvcc_links_device_code_where_it_compiles_it(project: Project) -> None:

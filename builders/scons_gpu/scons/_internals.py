@@ -163,7 +163,10 @@ class Artefact(SCons.Node.FS.File):  # type: ignore[misc]
                 return self.is_file()
             if not super().is_up_to_date():
                 return False
-            return not self.is_file() or (self.is_recorded() and bool(self.attributes.gpu.is_whole()))
+            if not self.is_file():
+                # SCons takes a file beside the source for one below a variant folder without duplicates; our steps read their own.
+                return self.is_rightly_absent()
+            return self.is_recorded() and bool(self.attributes.gpu.is_whole())
         except Exception:  # noqa: BLE001 - a hook: what cannot be told is made anew
             return False
 

@@ -11,11 +11,12 @@ from scons_gpu.scons.later import later
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from scons_gpu.scons import device_link
+    from scons_gpu.scons import device_link, libraries
     from scons_gpu.toolchain import facts, fingerprint, runtime
 else:
     facts, fingerprint = later("scons_gpu.toolchain.facts"), later("scons_gpu.toolchain.fingerprint")
-    runtime, device_link = later("scons_gpu.toolchain.runtime"), later("scons_gpu.scons.device_link")
+    runtime = later("scons_gpu.toolchain.runtime")
+    device_link, libraries = later("scons_gpu.scons.device_link"), later("scons_gpu.scons.libraries")
 
 __all__ = ["add_builders"]
 
@@ -88,8 +89,14 @@ def _registration(source: Any, target: Any, env: Any, for_signature: Any) -> lis
         return []
     for node in (node for each in target or () for node in each.depends):
         if getattr(getattr(node.attributes, "gpu", None), "stage", "") == "register":
-            return [str(node)]
+            return [str(node), *_asked_again(source, env)]
     raise device_link.refused(target[0], first)
+
+
+def _asked_again(source: Any, env: Any) -> list[str]:
+    """Archives of others that are sources, which stand before the registration: it asks for the members whose code it registers."""
+    archives = [node for node in source or () if str(node).endswith(str(env.subst("$LIBSUFFIX")))]
+    return [str(node) for node in archives if "unknown" in libraries.holding(node)]
 
 
 def _runtime(source: Any, target: Any, env: Any, for_signature: Any) -> list[str]:
