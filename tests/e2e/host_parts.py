@@ -5,12 +5,13 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING
 
+from project import Project
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from project import Project
-
-__all__ = ["HEAD", "LAUNCH", "make_runtime", "said"]
+__all__ = ["HEAD", "LAUNCH", "built_twice", "make_runtime", "said", "write_program"]
 
 LAUNCH = """\
 #define __host__ __attribute__((host))
@@ -83,6 +84,23 @@ def make_runtime(project: Project) -> None:
     source = project.write("runtime/cudart.c", RUNTIME)
     library = source.with_name("libcudart.so")
     subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-o", str(library), str(source)], check=True)
+
+
+def write_program(folder: Path, sources: Mapping[str, str], sconstruct: str) -> Project:
+    """A project of these files, with that runtime."""
+    project = Project(folder)
+    make_runtime(project)
+    for name, text in sources.items():
+        project.write(name, text)
+    project.write("SConstruct", sconstruct)
+    return project
+
+
+def built_twice(project: Project) -> Project:
+    """Built, with nothing left to do."""
+    project.build("-j2")
+    project.idle()
+    return project
 
 
 def said(program: Path) -> list[str]:

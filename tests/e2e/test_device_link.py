@@ -11,13 +11,14 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from host_parts import HEAD, make_runtime, said
-from project import Project
+from host_parts import HEAD, built_twice, make_runtime, said, write_program
 
 from scons_gpu.host import registered as reader
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from project import Project
 
     from scons_gpu.toolchain.tools import Toolchain
 
@@ -61,21 +62,13 @@ LAUNCHES = ["own 1", "_Z2kaPf 2", "_Z3addILi1EEvPf 3", "_Z9by_itselfPf 4", "own 
 
 
 def set_up(folder: Path) -> Project:
-    project = Project(folder)
-    make_runtime(project)
-    for name, text in SOURCES.items():
-        project.write(name, text)
-    project.write("SConstruct", SCONSTRUCT)
-    return project
+    return write_program(folder, SOURCES, SCONSTRUCT)
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The program, built."""
-    project = set_up(tmp_path_factory.mktemp("program") / "project")
-    project.build("-j2")
-    project.idle()
-    return project
+    return built_twice(set_up(tmp_path_factory.mktemp("program") / "project"))
 
 
 def own(line: str) -> str:

@@ -10,7 +10,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from host_parts import HEAD, make_runtime, said
+from host_parts import HEAD, built_twice, make_runtime, said, write_program
 from project import Project
 
 from scons_gpu.host import registered as reader
@@ -80,21 +80,13 @@ KERNELS = sorted(line.split()[1] for line in LAUNCHES)
 
 
 def set_up(folder: Path) -> Project:
-    project = Project(folder)
-    make_runtime(project)
-    for name, text in SOURCES.items():
-        project.write(name, text)
-    project.write("SConstruct", SCONSTRUCT)
-    return project
+    return write_program(folder, SOURCES, SCONSTRUCT)
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The program, built."""
-    project = set_up(tmp_path_factory.mktemp("program") / "project")
-    project.build("-j2")
-    project.idle()
-    return project
+    return built_twice(set_up(tmp_path_factory.mktemp("program") / "project"))
 
 
 def registered(lines: list[str], what: str) -> list[str]:
