@@ -14,7 +14,7 @@ from scons_gpu.scons.steps import Outcome, Step, assembling
 from scons_gpu.store.files import write_atomic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     import scons_gpu.plan as plans
@@ -139,6 +139,8 @@ class OnePlan(Linking):
     plan: Path
     libraries: Libraries | None = None
     """What is linked besides its units."""
+    understood: Collection[str] = field(default=(), init=False)
+    """Objects, by their SHA-256, of which a merge knows all."""
 
     @property
     def sidecar(self) -> Path:
@@ -175,7 +177,7 @@ class OnePlan(Linking):
         entries = self.entries(self.recipe, plan)
         outcome, data, resources = self.make(plan, entries)
         self._remove_other()
-        write_atomic(self.sidecar, sidecar.to_text(plan, entries, data, resources))
+        write_atomic(self.sidecar, sidecar.to_text(plan, entries, data, resources, understood=self.understood))
         write_atomic(self.target, data)
         if self.recipe.dump is not None:
             said = unit_files.write_image(self.recipe, self.target)
