@@ -9,8 +9,10 @@ that memory is assembled together before it comes here.
 
 from __future__ import annotations
 
+import gc
 import re
 import struct
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,7 +26,7 @@ from scons_gpu.link.whole_read import read
 from scons_gpu.link.whole_write import write
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = ["Input", "merge_objects", "understood"]
 
@@ -62,14 +64,27 @@ def merge_objects(objects: Sequence[Input], *, places: Mapping[str, int] | None 
 
     Raises DamagedError, UnknownError or LinkError, each with the label of the object that cannot be merged and why.
     """
-    wholes = []
-    for each in reversed(objects):
-        wholes.append((read if each.known else understood)(each.data, label=each.label))
-        if each.name:
-            call(wholes[-1], each.name)
-        if each.local:
-            call_local(wholes[-1], each.local)
-    return write(_merged(wholes, without=without, places={name: -place for name, place in (places or {}).items()}, dynamic=dynamic))
+    with _uncollected():
+        wholes = []
+        for each in reversed(objects):
+            wholes.append((read if each.known else understood)(each.data, label=each.label))
+            if each.name:
+                call(wholes[-1], each.name)
+            if each.local:
+                call_local(wholes[-1], each.local)
+        return write(_merged(wholes, without=without, places={name: -place for name, place in (places or {}).items()}, dynamic=dynamic))
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's search for cycles: there are none in tens of thousands of pieces, and it would look through all nodes of a build."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
 
 
 def understood(data: bytes, *, label: str) -> Whole:

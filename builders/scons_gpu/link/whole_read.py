@@ -28,6 +28,7 @@ from scons_gpu.link.sections import (
     TAIL,
 )
 from scons_gpu.link.shares import Shares
+from scons_gpu.link.texts import Texts
 from scons_gpu.link.unknown import unknown
 
 if TYPE_CHECKING:
@@ -109,23 +110,6 @@ def _role(kind: str) -> _Role | None:
     )
 
 
-class _Texts:
-    """The names in a table of the file, by their places."""
-
-    def __init__(self, data: bytes, start: int, size: int) -> None:
-        self._data, self._start = data, start
-        table = data[start : start + size]
-        self._plain = table.decode("ascii") if table.isascii() else ""
-        """Where a character is a byte, a name is cut out of text."""
-
-    def at(self, place: int) -> str:
-        """Raises ValueError where no name ends behind it, or is no text."""
-        if self._plain:
-            return self._plain[place : self._plain.index("\0", place)]
-        place += self._start
-        return self._data[place : self._data.index(b"\0", place)].decode()
-
-
 @lru_cache(maxsize=1024)
 def _head(ident: bytes, kind: int, machine: int, version: int, flags: int, tail: int, older: bool) -> Head:  # noqa: FBT001, PLR0913, PLR0917 - its fields
     """Files that are merged have one."""
@@ -140,7 +124,7 @@ class _Reader:
             unknown(label, f"ELF ABI version {ident[8]}")
         self._raw = list(_SECTION.iter_unpack(data[offset : offset + count * _SECTION.size]))
         start, size = self._raw[names][4:6]
-        self._texts = _Texts(data, start, size)
+        self._texts = Texts(data, start, size)
         self._names = [self._texts.at(raw[0]) for raw in self._raw]
         self._numbers = {name: number for number, name in enumerate(self._names)}
         if len(self._numbers) != count:
@@ -202,7 +186,7 @@ class _Reader:
         """Names follow one another in the main table's order; a gap is a name that was taken back."""
         offset, size = self._raw[self._numbers[table]][4:6]
         start, length = self._raw[self._numbers[".strtab"]][4:6]
-        names, gaps = _Texts(self._data, start, length), table == MAIN and not self._head.older
+        names, gaps = Texts(self._data, start, length), table == MAIN and not self._head.older
         found: list[Symbol] = []
         place = 1
         for name, info, other, index, value, amount in _SYMBOL.iter_unpack(self._data[offset : offset + size]):
