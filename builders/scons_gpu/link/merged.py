@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from scons_gpu.errors import DamagedError, GpuError, LinkError, RefusedError
 from scons_gpu.link.image import check_image, spelled
-from scons_gpu.link.limits import check_constants
 from scons_gpu.link.merge import Input, merge_objects
 from scons_gpu.link.ptx import local_names, merge, shared_alignment
 from scons_gpu.link.sections import holds_memory
@@ -136,12 +135,14 @@ class _Link:
         data, known = entry.data, entry.record.sha256 in self.understood
         if self.twin(part):
             return Input(_label(part), data, name=spelled(part.kernels[0].symbol), known=known)
-        own = several and b"\0$" in data and any(f"\0${name}$".encode() in data for kernel in part.kernels for name in _names(kernel))
+        own = several and any(f"\0${name}$".encode() in data for kernel in part.kernels for name in dict.fromkeys(_names(kernel)))
         return Input(_label(part), data, local=local_names(_text(part, self.ptx), label=part.readable) if own else {}, known=known)
 
 
 def _together(plan: Plan, parts: Sequence[Part], texts: Mapping[str, str], assemble: Callable[[str], Together]) -> Together:
     """One object of what shares memory. Where the last unit of the module is not among it, a kernel of nothing takes its place."""
+    from scons_gpu.link.limits import check_constants  # noqa: PLC0415 - it reads PTX, and most modules share no memory
+
     first = in_order(plan.parts)[-1] not in parts
     for part in parts:
         if part.assemble is not None:

@@ -130,7 +130,7 @@ class _Reader:
         if len(self._numbers) != count:
             unknown(label, "two sections of one name")
         older = b"\0.symtab_shndx\0" in data[start : start + size]
-        tail = 0 if older else size - 1 - sum(len(name.encode()) + 1 for name in self._names if name)
+        tail = 0 if older else size - sum(len(name.encode()) + 1 for name in self._names)
         self._head = _head(ident, kind, machine, version, flags, tail, older)
         self._tables = {table: self._symbols(table) for table in (MAIN, MERCURY) if table in self._numbers}
 
@@ -205,8 +205,9 @@ class _Reader:
         _, type_, flags, address, offset, size, link, info, align, entry = self._raw[number]
         if address or align > _MOST:
             unknown(self._label, f"section {name} at an address, or aligned to {align} bytes")
-        data = self._data[offset : offset + size] if role.filled and type_ not in NOBITS else b""
-        if len(data) != size and role.filled and type_ not in NOBITS:
+        filled = role.filled and type_ not in NOBITS
+        data = self._data[offset : offset + size] if filled else b""
+        if filled and len(data) != size:
             msg = f"section {name} ends behind the file"
             raise ValueError(msg)
         section = Section(name, type_, flags, align, entry, size, data, self._names[link], 0, 0, kind)
@@ -216,7 +217,7 @@ class _Reader:
                 unknown(self._label, f"the head of {name}")
         elif info and name not in self._tables:
             section.info = self._names[info]
-        if data and (places := self._indexes(section, role)):
+        if data and (role.form != _BY_TYPE or type_ in RELOCATIONS) and (places := self._indexes(section, role)):
             symbols = self._tables.get(role.table, ())
             section.fixups = [(place, symbols[_WORD.unpack_from(data, place)[0]]) for place in places]
         return section
