@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from project import CUDA, Project, ll
 
 from scons_gpu.inspect.cubin import Cubin
 from scons_gpu.link import elf
+from scons_gpu.store import record as records
+from scons_gpu.store import sealed
+from scons_gpu.store.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,6 +131,40 @@ def test_an_edit_is_one_unit_and_a_merge(project: Project, toolkit: Toolkit) -> 
     kernels = project.manifest()["modules"]["net"]["kernels"]
     assert set(kernels) == {"one", "two"}
     assert [each.symbol for each in elf.read(shared).kernels] == ["one", "two"]
+
+
+def test_a_link_checks_what_no_link_of_this_code_did(project: Project) -> None:
+    """Also what another one put into the store, with a record that is right."""
+    project.write("SConstruct", 'env["GPU_LINK"] = "merge"\n' + NET)
+    project.write("net.ll", ll("one=1.0", "two=2.0"))
+    project.build("-j2")
+    side = project.path("build/net/net/sm_90.link.json")
+    told = sealed.from_text(side.read_bytes())
+    store = Store([project.path(".gpu-store")])
+    objects = {name: entry for path in store.root.glob("object/*/*.cubin") if (entry := store.load(path)) for name in _kernels(entry.data)}
+    assert told["understood"]["objects"] == sorted(entry.record.sha256 for entry in objects.values())
+    one = objects["one"]
+    more = one.data + b"more"
+    store.discard(one.path)
+    store.save(one.path, more, records.make(more, key=one.record.key, resources=one.record.resources))
+    project.idle()
+    project.write("net.ll", ll("one=1.0", "two=7.0"))
+    assert "the object of one of net.ll is not laid out as merging knows it" in project.fail().stderr
+    # A link that says it took these very bytes is believed, if it was this code's.
+    understood = {**told["understood"], "objects": [hashlib.sha256(more).hexdigest()]}
+    side.write_text(sealed.to_text({**_unsealed(told), "understood": {**understood, "by": "another"}}))
+    assert "not laid out" in project.fail().stderr
+    side.write_text(sealed.to_text({**_unsealed(told), "understood": understood}))
+    project.build()
+    assert project.kernels("net") == ["one", "two"]
+
+
+def _kernels(data: bytes) -> list[str]:
+    return [each.symbol for each in elf.read(data).kernels]
+
+
+def _unsealed(told: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in told.items() if name != "seal"}
 
 
 OTHERWISE = """

@@ -132,6 +132,18 @@ def test_what_is_not_known_is_named() -> None:
     assert refused(Input("state", only), kind=UnknownError) == "state holds what merging does not know: no function"
 
 
+def test_what_was_understood_before_is_read_alone() -> None:
+    """A file with something behind it: who says that these bytes were taken before is believed."""
+    plain, more = single("plain"), single("plain").data + b"more"
+    assert refused(Input("more", more), kind=UnknownError) == "more is not laid out as merging knows it"
+    assert merge_objects([Input("more", more, known=True)]) == plain.data
+
+
+def test_a_function_with_a_point_in_its_name_keeps_its_sections() -> None:
+    data = single("division").data.replace(b"division\0", b"div.sion\0")
+    assert [piece.name for piece in understood(data, label="x").pieces] == ["div.sion"]
+
+
 @pytest.mark.parametrize("arch", LAYOUTS)
 def test_damaged_objects_are_errors_of_ours(arch: str) -> None:
     """A byte, a run of bytes or the rest of a file: what comes out is an error, or a file that differs in code and contents alone."""

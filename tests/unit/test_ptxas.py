@@ -302,16 +302,19 @@ def test_an_assembler_that_forgets_the_relocatable_is_found(wrapped: Callable[[s
 # Linking
 
 
-@pytest.mark.parametrize("options", [PLAIN, AssembleOptions(debug=True, opt=0)], ids=["plain", "debug"])
+@pytest.mark.parametrize(
+    "options", [PLAIN, AssembleOptions(debug=True, opt=0), AssembleOptions(lineinfo=True)], ids=["plain", "debug", "lines"]
+)
 def test_t10_an_image_depends_on_no_path_but_on_the_order(
     provider: PtxasProvider, save: Callable[..., LinkInput], tmp_path: Path, options: AssembleOptions
 ) -> None:
     one, two = save("a", kernel("a"), options=options), save("calls", CALLS, options=options)
     first = provider.link([one, two], target=SM_90, options=options).data
-    moved = tmp_path / "elsewhere" / "x.cubin"
-    moved.parent.mkdir()
-    one.path.rename(moved)
-    assert provider.link([LinkInput(moved, "renamed"), two], target=SM_90, options=options).data == first
+    for name in ("elsewhere/x.cubin", "else, where/x.cubin", "a, b/ab/x y.cubin", "a, b/ab/x.cubin"):
+        moved = tmp_path / name
+        moved.parent.mkdir(parents=True, exist_ok=True)
+        moved.write_bytes(one.path.read_bytes())
+        assert provider.link([LinkInput(moved, "renamed"), two], target=SM_90, options=options).data == first
     assert provider.link([two, LinkInput(moved, "renamed")], target=SM_90, options=options).data != first
 
 
