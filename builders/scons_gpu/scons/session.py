@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import os
 import sys
 import threading
@@ -89,6 +90,7 @@ class Workspace:
         """Writes the start record, once, before the first action's."""
         with self.session.lock:
             if not self.log.written:
+                gc.freeze()  # what SCons has read stays to the end: looking through it for cycles again and again is 0.02 s of an edit
                 self.log.write(type="start", argv=sys.argv[1:], looking=asked.looking(), jobs=self.session.jobs, top=_internals.top())
 
     def ending(self) -> dict[str, Any]:
