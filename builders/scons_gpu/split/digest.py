@@ -14,6 +14,9 @@ __all__ = ["content", "fields"]
 
 def fields(values: Mapping[str, str]) -> str:
     """32 hex digits over named fields, whatever their order: each key and value goes in behind its length."""
+    plain = "".join([f"{len(key)}:{key}{len(value)}:{value}" for key, value in sorted(values.items())])
+    if plain.isascii():  # as nearly always: then the lengths are those in bytes
+        return name(plain.encode())
     parts = []
     for key in sorted(values):
         for text in (key, values[key]):

@@ -101,7 +101,8 @@ class Store:
                 self._warn(path, f"cannot be read ({error.strerror or error})")
                 continue
             if names.name(data) == name.partition(".")[0]:
-                self._touch(path, written)
+                if _stale(written):
+                    self._touch(path)
                 return data
             self._warn(path, "its content is not what its name says")
         return None
@@ -150,8 +151,8 @@ class Store:
         if isinstance(found, str):
             self._warn(path, found)
             return None
-        if found is not None:
-            self._touch(record_path(path), written)
+        if found is not None and _stale(written):
+            self._touch(record_path(path))
         return found
 
     def save(self, path: Path, data: bytes, record: Record) -> Record:
@@ -222,8 +223,8 @@ class Store:
                 self._told.add(line)
                 self._warnings.append(line)
 
-    def _touch(self, path: Path, written: float) -> None:
-        if time.time() - written > _FRESH_SECONDS and self._is_own(path):
+    def _touch(self, path: Path) -> None:
+        if self._is_own(path):
             with contextlib.suppress(OSError):
                 os.utime(path)
 
@@ -234,6 +235,10 @@ class Store:
     @staticmethod
     def _path(root: Path, kind: str, name: str) -> Path:
         return root.joinpath(kind, name[:2], name)
+
+
+def _stale(written: float) -> bool:
+    return time.time() - written > _FRESH_SECONDS
 
 
 def record_path(path: Path) -> Path:
