@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scons_gpu.errors import GpuError
+from scons_gpu.errors import GpuError, ToolStoppedError
 from scons_gpu.link.merge import Input, merge_objects
 from scons_gpu.link.merged import FIRST, with_first
 from scons_gpu.link.proof_ptx import BOUND, CLUSTER, DECLARED, SINGLE, STATE, TOGETHER, unit
@@ -23,7 +23,10 @@ __all__ = ["prove"]
 
 
 def prove(target: Target, compile_: Callable[[str], bytes]) -> str:
-    """What differs; empty where every image is the assembler's own. `compile_` makes a whole object of PTX."""
+    """What differs; empty where every image is the assembler's own. `compile_` makes a whole object of PTX.
+
+    Raises ToolStoppedError where the assembler was ended from outside.
+    """
     version = max(least_ptx(target), _LEAST)
     tried = _Tried(head=f"{version // 10}.{version % 10}", target=target, compile=compile_)
     single = {**SINGLE, **(CLUSTER if target.number >= _CLUSTERS else {})}
@@ -49,6 +52,8 @@ class _Tried:
         """Why merging does not give the bytes of one piece; empty where it does."""
         try:
             return "" if self._same(units, kernels) else "give other bytes than in one piece"
+        except ToolStoppedError:  # it says nothing of what the assembler makes: to be tried again
+            raise
         except GpuError as error:
             return f"do not merge: {error.what}"
 
