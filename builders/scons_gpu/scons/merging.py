@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scons_gpu.assemble.key import object_key
-from scons_gpu.errors import LinkError, UsageError
+from scons_gpu.errors import LinkError, ToolStoppedError, UsageError
 from scons_gpu.scons.images import OnePlan
 from scons_gpu.scons.later import later
 from scons_gpu.scons.providers import choice_for
@@ -54,7 +54,9 @@ class MergeJob(OnePlan):
             msg = "there is nothing to merge"
             raise LinkError(msg)
         # An object that was made before anybody knew that its kernel shares memory is in no image.
-        entries |= {part.digest: entry for part in plan.parts if part.digest in made.together and (entry := self.recipe.ptx_entry(part))}
+        shared = {part.digest: entry for part in plan.parts if part.digest in made.together and (entry := self.recipe.ptx_entry(part))}
+        self.besides |= {entries[digest].path.name for digest in shared}
+        entries |= shared
         together = made.made
         outcome = Outcome(output=made.output, cpu=together.cpu, peak_kib=together.peak_kib) if together else Outcome()
         return outcome, made.data, together.resources if together else ()
@@ -67,6 +69,7 @@ class MergeJob(OnePlan):
             digest=hashlib.sha256(text.encode()).hexdigest(), kind="whole", provider=provider, options=options, target=recipe.target
         )
         path = store.claim("object", digest.fields(dict(key)), key, suffix=".whole.cubin")
+        self.besides.add(path.name)
         if (kept := store.load(path)) is not None:
             return merged.Together(data=kept.data, output=kept.record.output, resources=tuple(kept.record.resources))
         made = provider.compile(text, target=recipe.target, options=options)
@@ -88,12 +91,17 @@ class MergeJob(OnePlan):
 def settled(session: Session, module: Module, tools: Toolchain, facts: Path) -> Module:
     """The module with the link mode that `auto` comes to.
 
-    Raises UsageError for a module that is to be merged, by name, and whose tools or options do not let it.
+    Raises UsageError for a module that is to be merged, by name, and whose tools or options do not let it, and ToolStoppedError where
+    the assembler was ended from outside before that was known.
     """
     wanted = module.settings.link
     if wanted not in {"auto", "merge"}:
         return module
-    why = _several_options(module) or _unmergeable(session, module, tools, facts)
+    try:
+        why = _several_options(module) or _unmergeable(session, module, tools, facts)
+    except ToolStoppedError as error:
+        error.what = f"{error.what} while GPU_LINK={wanted} found out whether its objects merge"
+        raise error.at(module=module.name) from None
     if wanted == "auto":
         why = why or _asked_for_a_link(module) or _several_targets(module)
         if why:

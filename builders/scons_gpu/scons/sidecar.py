@@ -13,7 +13,7 @@ from scons_gpu.store import sealed
 from scons_gpu.store.record import Entry, Record, Resources
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import scons_gpu.plan as plans
     from scons_gpu.link import bundle, bundled, fatbin, image, manifest, ptx, twins, whole
@@ -28,10 +28,10 @@ else:
 __all__ = ["read", "to_text"]
 
 
-def to_text(plan: Plan, entries: Mapping[str, Entry], data: bytes, made: Sequence[Resources]) -> str:
+def to_text(plan: Plan, entries: Mapping[str, Entry], data: bytes, made: Sequence[Resources], *, besides: Collection[str] = ()) -> str:
     """What the manifest has to know of an image's parts when the store is gone: each object's name, and what its assembler reported.
 
-    `made`: the same of kernels that the link itself assembled.
+    `made`: the same of kernels that the link itself assembled. `besides`: further entries of the store that the next link will look for.
     """
     reported = {each.kernel: each for each in made}
     parts = {
@@ -42,7 +42,7 @@ def to_text(plan: Plan, entries: Mapping[str, Entry], data: bytes, made: Sequenc
         for part in plan.parts
         for entry in (entries[part.digest],)
     }
-    return sealed.to_text({"image": hashlib.sha256(data).hexdigest(), "parts": parts})
+    return sealed.to_text({"image": hashlib.sha256(data).hexdigest(), "parts": parts, "besides": sorted(besides)})
 
 
 def _resources(part: Part, entry: Entry, made: Mapping[str, Resources]) -> Sequence[Resources]:
