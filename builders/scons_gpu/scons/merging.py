@@ -20,12 +20,11 @@ from scons_gpu.workers.isolated import isolated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from scons_gpu.link import merged, proven, unknown, whole
     from scons_gpu.plan import Plan
     from scons_gpu.scons.modules import Module
-    from scons_gpu.scons.session import Session
+    from scons_gpu.scons.session import Workspace
     from scons_gpu.store.record import Entry, Resources
     from scons_gpu.toolchain.tools import Toolchain
 else:
@@ -88,7 +87,7 @@ class MergeJob(OnePlan):
         return Outcome(output=said, cpu=made.cpu, peak_kib=made.peak_kib), made.data, resources
 
 
-def settled(session: Session, module: Module, tools: Toolchain, facts: Path) -> Module:
+def settled(workspace: Workspace, module: Module, tools: Toolchain) -> Module:
     """The module with the link mode that `auto` comes to.
 
     Raises UsageError for a module that is to be merged, by name, and whose tools or options do not let it, and ToolStoppedError where
@@ -98,14 +97,14 @@ def settled(session: Session, module: Module, tools: Toolchain, facts: Path) -> 
     if wanted not in {"auto", "merge"}:
         return module
     try:
-        why = _several_options(module) or _unmergeable(session, module, tools, facts)
+        why = _several_options(module) or _unmergeable(workspace, module, tools)
     except ToolStoppedError as error:
         error.what = f"{error.what} while GPU_LINK={wanted} found out whether its objects merge"
         raise error.at(module=module.name) from None
     if wanted == "auto":
         why = why or _asked_for_a_link(module) or _several_targets(module)
         if why:
-            session.warn(f"GPU_LINK=auto links images: {why}")
+            workspace.unmerged.setdefault(why, []).append(module.name)
         return dataclasses.replace(module, settings=dataclasses.replace(module.settings, link="image" if why else "merge", auto=True))
     if why:
         msg = f"module {module.name}: GPU_LINK=merge: {why}"
@@ -120,7 +119,7 @@ def _several_options(module: Module) -> str:
     for who, own in asked:
         for name, variable in ASSEMBLING.items():
             if getattr(own.assemble, name) != getattr(module.settings.assemble, name):
-                return f"{who} of module {module.name} have {variable} of their own, and one image of merged objects has one value of it"
+                return f"{who} have {variable} of their own, and one image of merged objects has one value of it"
     return ""
 
 
@@ -133,17 +132,17 @@ def _asked_for_a_link(module: Module) -> str:
 def _several_targets(module: Module) -> str:
     """PTX says itself which version and target it is for: whether its objects go together with others shows at the link alone."""
     ptx = next((source.name for source in module.sources if source.stem.endswith(".ptx")), "")
-    return f"{ptx} is PTX, beside other sources of module {module.name}" if ptx and len(module.sources) > 1 else ""
+    return f"{ptx} is PTX, beside other sources" if ptx and len(module.sources) > 1 else ""
 
 
-def _unmergeable(session: Session, module: Module, tools: Toolchain, facts: Path) -> str:
-    settings = module.settings
+def _unmergeable(workspace: Workspace, module: Module, tools: Toolchain) -> str:
+    settings, facts = module.settings, workspace.facts
     if settings.lineinfo or settings.debug:
         return proven.DEBUG
     choice = choice_for(tools, settings, facts, needs=("compile",))
     if choice is None or choice.making is None:
         return ""  # the module ends with PTX
-    provider, tool = isolated(choice.making, session.run), choice.making.compiler
+    provider, tool = isolated(choice.making, workspace.session.run), choice.making.compiler
     for target in settings.archs:
         if target.real and (why := proven.unproven(provider, target, tool=tool.path, facts=facts)):
             return f"{tool.name} {tool.version} for {target.name}: {why}"
