@@ -56,20 +56,22 @@ def read(inputs: Sequence[LinkInput], *, target: Target, linker: str, ptx: bool 
         raise nothing(target)
     taken: list[Input] = []
     met: dict[tuple[int, int], LinkInput] = {}
+    given: set[int] = set()
     for part in inputs:
         if part.library:
             msg = f"{part.label}: {linker} takes no device code out of libraries"
             raise LinkError(msg, arch=target.name, hint="GPU_PROVIDER=ptxas links with nvlink, which does")
         try:
-            with part.path.open("rb") as file:
+            with open(part.path, "rb", buffering=0) as file:  # noqa: PTH123 - thousands of small ones
                 stat, data = os.fstat(file.fileno()), file.read()
         except OSError as error:
             msg = f"{part.label}: cannot be read: {error.strerror or error}"
             raise LinkError(msg, arch=target.name) from error
         first = met.setdefault((stat.st_dev, stat.st_ino), part)
-        if first is not part or any(each.part is part for each in taken):
+        if first is not part or id(part) in given:
             msg = f"{part.label}: the same object as {first.label}; an object can be linked once"
             raise LinkError(msg, arch=target.name)
+        given.add(id(part))
         taken.append(_input(part, data, target=target, linker=linker, ptx=ptx))
     _agree(taken, target)
     return tuple(taken)

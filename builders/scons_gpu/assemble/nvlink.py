@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NoReturn
 
 from scons_gpu.assemble import failures
@@ -13,13 +14,16 @@ from scons_gpu.toolchain.process import private_folder, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
+    from scons_gpu.assemble.inputs import Input
     from scons_gpu.toolchain.arch import Target
     from scons_gpu.toolchain.tools import Tool
 
 __all__ = ["NvlinkProvider", "link"]
 
 _IMAGE, _OPTIONS = "image.cubin", "link.options"
+_PLAIN = re.compile(r"[\w.-]+/\w[\w.-]*\.cubin", re.ASCII)
 
 
 class NvlinkProvider:
@@ -56,25 +60,47 @@ def link(nvlink: Tool, inputs: Sequence[LinkInput], *, target: Target, options: 
     """
     objects, libraries = [each for each in inputs if not each.library], [each for each in inputs if each.library]
     taken = read(objects, target=target, linker="nvlink")
-    # It goes by the suffix, and knows nothing of `.os`.
-    others = {f"library-{place:06d}.{'a' if each.path.suffix == '.a' else 'o'}": each for place, each in enumerate(libraries)}
-    names = [*(part_name(position, each) for position, each in enumerate(taken)), *others]
     with private_folder() as folder:
-        for name, part in zip(names, (*objects, *libraries), strict=True):
+        names = _objects(folder, taken, debug=options.debug or options.lineinfo)
+        # It goes by the suffix, and knows nothing of `.os`.
+        others = {f"library-{place:06d}.{'a' if each.path.suffix == '.a' else 'o'}": each for place, each in enumerate(libraries)}
+        for name, part in others.items():
             (folder / name).symlink_to(part.path.absolute())
-        given = [f"-arch={target.name}", *(["-g"] if options.debug else []), "-o", _IMAGE, *names]
+        given = [f"-arch={target.name}", *(["-g"] if options.debug else []), "-o", _IMAGE, *names, *others]
         (folder / _OPTIONS).write_text("\n".join(given) + "\n", encoding="utf-8")
         ended = run([nvlink.path, "--options-file", _OPTIONS], cwd=folder, together=True)
         image = folder / _IMAGE
         data = image.read_bytes() if image.exists() else b""
     output = label_parts(ended.stdout, taken)
-    for name, part in others.items():
+    for name, part in (*zip(names, objects, strict=True), *others.items()) if output else ():
         output = output.replace(name, part.label)
     if ended.status:
         raise failures.classify(ended.status, output, tool="nvlink", arch=target.name, peak_kib=ended.peak_kib)
     if not data:
         raise failures.silent(tool="nvlink", arch=target.name, output=output)
     return Linked(data=data, output=output, seconds=ended.seconds, cpu=ended.cpu, peak_kib=ended.peak_kib)
+
+
+def _objects(folder: Path, taken: Sequence[Input], *, debug: bool) -> list[str]:
+    """What nvlink is to call its inputs, below `folder`.
+
+    One link to the folder of all objects stands for those of a store: three hundred of their own took longer than nvlink. With `-g` it
+    writes names into the image, which are then of the position alone. It reads neither spaces nor commas in names.
+    """
+    tops: dict[Path, str] = {}
+    names = []
+    for position, each in enumerate(taken):
+        path = each.part.path.absolute()
+        if debug or not _PLAIN.fullmatch(f"{path.parent.name}/{path.name}"):
+            names.append(part_name(position, each))
+            (folder / names[-1]).symlink_to(path)
+            continue
+        top = path.parent.parent
+        if top not in tops:
+            tops[top] = f"objects-{len(tops)}"
+            (folder / tops[top]).symlink_to(top)
+        names.append(f"{tops[top]}/{path.parent.name}/{path.name}")
+    return names
 
 
 def _cannot(target: Target) -> ToolMissingError:

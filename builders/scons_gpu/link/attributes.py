@@ -6,13 +6,17 @@ the number alone. Which ones hold indexes was read off files in which one kernel
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["MIN_STACK_SIZE", "indexes", "records"]
+__all__ = ["MIN_STACK_SIZE", "UnknownAttributeError", "indexes", "records"]
+
+
+class UnknownAttributeError(Exception):
+    """An attribute that is not in these tables."""
+
 
 _FRAME_SIZE, MIN_STACK_SIZE, _MAX_STACK_SIZE, _REGCOUNT = 0x11, 0x12, 0x23, 0x2F
 _PARAM_CBANK, _EXTERNS = 0x0A, 0x0F
@@ -82,7 +86,6 @@ _PLAIN = {
     0x6D: "PREEXIT_USED",
 }
 """Counts, sizes, offsets of instructions within the function."""
-_RECORD = struct.Struct("<BBH")
 _SIZED = 4  # EIFMT_SVAL
 
 
@@ -90,21 +93,36 @@ def records(data: bytes) -> Iterator[tuple[int, int, int]]:
     """(start, end, attribute) of each: a format byte, the attribute, two bytes of value, or of length where the format says so."""
     place, end = 0, len(data)
     while place < end:
-        form, attribute, amount = _RECORD.unpack_from(data, place)
-        start, place = place, place + 4 + (amount if form == _SIZED else 0)
-        yield start, place, attribute
+        start, place = place, place + 4
+        if data[start] == _SIZED:
+            place += data[start + 2] | data[start + 3] << 8
+        yield start, place, data[start + 1]
+    _check_end(place, end)
+
+
+def indexes(data: bytes) -> list[int]:
+    """Where the indexes of symbols are. Raises UnknownAttributeError, with its number, for an attribute that is not known."""
+    place, end = 0, len(data)
+    found: list[int] = []
+    while place < end:  # as `records`, in one loop: a file has some twenty for each function
+        start, place = place, place + 4
+        if data[start] == _SIZED:
+            place += data[start + 2] | data[start + 3] << 8
+        attribute = data[start + 1]
+        if attribute in _PLAIN:
+            continue
+        if attribute in _FIRST:
+            found.append(start + 4)
+        elif attribute == _EXTERNS:
+            found += range(start + 4, place, 4)
+        else:
+            msg = f"attribute {attribute:#04x}"
+            raise UnknownAttributeError(msg)
+    _check_end(place, end)
+    return found
+
+
+def _check_end(place: int, end: int) -> None:
     if place != end:
         msg = "an attribute ends behind its section"
         raise ValueError(msg)
-
-
-def indexes(attribute: int, start: int, end: int) -> range:
-    """Where in a record's bytes the indexes of symbols are. Raises LookupError, with its number, for an attribute that is not known."""
-    if attribute in _PLAIN:
-        return range(0)
-    if attribute in _FIRST:
-        return range(start + 4, start + 8, 4)
-    if attribute == _EXTERNS:
-        return range(start + 4, end, 4)
-    msg = f"attribute {attribute:#04x}"
-    raise LookupError(msg)

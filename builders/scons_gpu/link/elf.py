@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from scons_gpu.assemble import cubin
 from scons_gpu.errors import DamagedError
+from scons_gpu.link.texts import Texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +33,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
 _BINDINGS: dict[int, Binding] = {0: "local", 1: "global", 2: "weak"}
 _OBJECT, _FUNCTION, _CUDA_OBJECT = 1, 2, 13  # STT_OBJECT, STT_FUNC; 13 is what ptxas writes into relocatable objects
 _REFERENCES = (10, 11, 12)  # STT_CUDA_TEXTURE, _SAMPLER, _SURFACE: never in a section, whoever declares them
+_NAMED = frozenset({_OBJECT, _FUNCTION, _CUDA_OBJECT, *_REFERENCES})
 _ENTRY = 0x10  # st_other: a kernel
 _SPACES: dict[int, Space] = {0x20: "global", 0x40: "shared", 0x60: "local", 0x80: "constant"}  # st_other of CUDA objects
 _INTERNAL = 1  # STV_INTERNAL: parameters, as `_param`
@@ -178,9 +180,9 @@ def _read(file: _File, *, resources: bool) -> Cubin:
 
 
 def _sections(data: bytes, table: cubin.Table) -> list[_Section]:
-    raw = [_SECTION.unpack_from(data, table.offset + number * _SECTION.size) for number in range(table.count)]
-    names = raw[table.names][4]
-    sections = [_Section(_text(data, names + each[0]), kind=each[1], offset=each[4], size=each[5], link=each[6]) for each in raw]
+    raw = list(_SECTION.iter_unpack(data[table.offset : table.offset + table.count * _SECTION.size]))
+    names = Texts(data, *raw[table.names][4:6])
+    sections = [_Section(names.at(each[0]), each[1], each[4], each[5], each[6]) for each in raw]
     for section in sections:
         if section.kind not in _NOBITS and section.offset + section.size > len(data):
             msg = f"section {section.name} ends behind the file"
@@ -193,22 +195,16 @@ def _symbol_entries(file: _File) -> Iterator[tuple[str, tuple[int, ...]]]:
     table = next((section for section in file.sections if section.name == ".symtab"), None)
     if table is None:
         return
-    strings = file.sections[table.link].offset
-    for place in range(table.offset, table.offset + table.size, _SYMBOL.size):
-        entry = _SYMBOL.unpack_from(file.data, place)
-        yield _text(file.data, strings + entry[0]), entry
+    strings = file.sections[table.link]
+    names = Texts(file.data, strings.offset, strings.size)
+    for entry in _SYMBOL.iter_unpack(file.data[table.offset : table.offset + table.size]):
+        yield names.at(entry[0]), entry
 
 
 def _symbol(name: str, entry: tuple[int, ...], sections: list[_Section]) -> Symbol | None:
     _, info, other, index, _, size = entry
     kind, binding = info & 0xF, _BINDINGS.get(info >> 4)
-    if (
-        not name
-        or binding is None
-        or kind not in (_OBJECT, _FUNCTION, _CUDA_OBJECT, *_REFERENCES)
-        or other & 3 == _INTERNAL
-        or name.startswith(_TOOLS)
-    ):
+    if kind not in _NAMED or not name or binding is None or other & 3 == _INTERNAL or name.startswith(_TOOLS):
         return None
     defined = index != _UNDEFINED
     if kind == _FUNCTION:
@@ -299,7 +295,3 @@ def _banks(sections: list[_Section]) -> dict[str, list[tuple[int, int]]]:
         if section.name.startswith(".nv.constant") and number.isdigit():
             banks.setdefault(kernel, []).append((int(number), section.size))
     return banks
-
-
-def _text(data: bytes, place: int) -> str:
-    return data[place : data.index(b"\0", place)].decode()

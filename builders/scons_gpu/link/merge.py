@@ -9,8 +9,10 @@ that memory is assembled together before it comes here.
 
 from __future__ import annotations
 
+import gc
 import re
 import struct
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,13 +20,13 @@ from scons_gpu.errors import LinkError
 from scons_gpu.link import attributes
 from scons_gpu.link.named import call, call_local
 from scons_gpu.link.pieces import MAIN, MERCURY, Piece, Section, Symbol, Whole
-from scons_gpu.link.sections import OF_FUNCTION, PLACED, has_memory
+from scons_gpu.link.sections import MEMORY, OF_FUNCTION, PLACED, has_memory
 from scons_gpu.link.unknown import UnknownError
 from scons_gpu.link.whole_read import read
 from scons_gpu.link.whole_write import write
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = ["Input", "merge_objects", "understood"]
 
@@ -48,6 +50,8 @@ class Input:
     """What its kernel is called in the image, where the object serves kernels of several names (`twins.ANONYMOUS`)."""
     local: Mapping[str, str] = field(default_factory=dict)
     """Names of its own functions → what they are called in the image."""
+    known: bool = False
+    """Whether `understood` has taken these very bytes before: that is not asked again."""
 
 
 def merge_objects(objects: Sequence[Input], *, places: Mapping[str, int] | None = None, without: str = "", dynamic: int = 0) -> bytes:
@@ -60,14 +64,27 @@ def merge_objects(objects: Sequence[Input], *, places: Mapping[str, int] | None 
 
     Raises DamagedError, UnknownError or LinkError, each with the label of the object that cannot be merged and why.
     """
-    wholes = []
-    for each in reversed(objects):
-        wholes.append(understood(each.data, label=each.label))
-        if each.name:
-            call(wholes[-1], each.name)
-        if each.local:
-            call_local(wholes[-1], each.local)
-    return write(_merged(wholes, without=without, places={name: -place for name, place in (places or {}).items()}, dynamic=dynamic))
+    with _uncollected():
+        wholes = []
+        for each in reversed(objects):
+            wholes.append((read if each.known else understood)(each.data, label=each.label))
+            if each.name:
+                call(wholes[-1], each.name)
+            if each.local:
+                call_local(wholes[-1], each.local)
+        return write(_merged(wholes, without=without, places={name: -place for name, place in (places or {}).items()}, dynamic=dynamic))
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's search for cycles: there are none in tens of thousands of pieces, and it would look through all nodes of a build."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
 
 
 def understood(data: bytes, *, label: str) -> Whole:
@@ -88,33 +105,39 @@ def _merged(wholes: Sequence[Whole], *, without: str, places: Mapping[str, int],
     if not wholes:
         msg = "there is nothing to merge"
         raise LinkError(msg)
-    first = wholes[0]
+    first, mine = wholes[0], _own(wholes[0])
     for other in wholes[1:]:
-        _check_alike(first, other)
-    _check_names(wholes)
+        if other.head is not first.head or _own(other) != mine:
+            _check_alike(first, other)
+            mine = _own(first)
+    holder = _check_names(wholes)
     pieces = _placed([piece for whole in wholes for piece in whole.pieces if piece.name != without], places)
     if not pieces:
         msg = "there is nothing to merge"
         raise LinkError(msg)
     for whole in wholes:
-        if _memory(whole) or whole.pieces[0].name == without:
+        if whole is holder or whole.pieces[0].name == without:
             _to_first(whole.pieces[0], pieces[0])
     moved = _same_file_symbols(wholes)
     _once(pieces, moved)
     _numbered(pieces)
     for piece in pieces if dynamic else ():
         _with_shared(piece, dynamic, reserved=0 if first.head.older else _RESERVED)
-    for whole in wholes:
-        _pointed(whole, moved)
     return Whole(
         label=first.label,
         head=first.head,
         pieces=pieces,
-        shared=_shared(wholes),
+        shared=_shared(wholes, holder),
         first=first.first,
         last=first.last,
-        names=next((whole.names for whole in wholes if _memory(whole)), first.names),
+        moved=moved,
+        names=(holder or first).names,
     )
+
+
+def _own(whole: Whole) -> list[object]:
+    """What a file has of its own. Where that is equal, in the same order, two of them go together: so it is with nearly all."""
+    return [*(_names(whole, table) for table in whole.first), *(_plain(section) for section in whole.shared if section.name not in MEMORY)]
 
 
 def _check_alike(one: Whole, other: Whole) -> None:
@@ -158,16 +181,17 @@ _TOGETHER = "they were made with different options, tools or architectures; buil
 
 
 def _plain(section: Section) -> tuple[object, ...]:
-    return (section.type, section.flags, section.align, section.entry, section.data, section.link)
+    return (section.name, section.type, section.flags, section.align, section.entry, section.data, section.link)
 
 
 def _names(whole: Whole, table: str) -> list[str]:
     return [symbol.name for symbol in (*whole.first.get(table, ()), *whole.last.get(table, ()))]
 
 
-def _check_names(wholes: Sequence[Whole]) -> None:
+def _check_names(wholes: Sequence[Whole]) -> Whole | None:
+    """The one that holds memory of the module."""
     found: dict[str, str] = {}
-    memory = ""
+    holder = None
     for whole in wholes:
         for piece in whole.pieces:
             if piece.name in found:
@@ -175,14 +199,18 @@ def _check_names(wholes: Sequence[Whole]) -> None:
                 raise LinkError(msg)
             found[piece.name] = whole.label
         if _memory(whole):
-            if memory:
-                msg = f"{memory} and {whole.label} both hold memory of the module"
+            if holder:
+                msg = f"{holder.label} and {whole.label} both hold memory of the module"
                 raise LinkError(msg, hint="assemble the two together")
-            memory = whole.label
+            holder = whole
+    return holder
 
 
 def _memory(whole: Whole) -> bool:
-    return any(has_memory(section.name) for section in (*whole.shared, *(each for piece in whole.pieces for each in piece.sections)))
+    """It is among the file's own sections, or among those of functions."""
+    return not all(MEMORY.isdisjoint([section.name for section in each.sections]) for each in whole.pieces) or not MEMORY.isdisjoint(
+        [section.name for section in whole.shared]
+    )
 
 
 def _placed(pieces: list[Piece], places: Mapping[str, int]) -> list[Piece]:
@@ -277,9 +305,11 @@ def _numbered(pieces: Sequence[Piece]) -> None:
     for piece in pieces:
         names = {}
         for symbol in piece.tables[MAIN].local:
-            if found := _INTERNAL.fullmatch(symbol.name):
+            if symbol.name.startswith("$__internal_") and (found := _INTERNAL.fullmatch(symbol.name)):
                 names[symbol.name] = f"$__internal_{number}_${found[1]}"
                 number += 1
+        if not names:
+            continue
         for table in piece.tables.values():
             for symbol in table.local:
                 symbol.name = names.get(symbol.name, symbol.name)
@@ -298,19 +328,10 @@ def _with_shared(piece: Piece, align: int, *, reserved: int) -> None:
     piece.sections.insert(0, section)  # without a symbol: the function has no use for it
 
 
-def _pointed(whole: Whole, moved: dict[int, Symbol]) -> None:
-    """References to what went mean what stayed."""
-    if not moved:
-        return
-    for piece in whole.pieces:
-        for section in (*piece.sections, *(part for parts in piece.parts.values() for part in parts)):
-            if section.fixups:
-                section.fixups = [(place, moved.get(id(symbol), symbol)) for place, symbol in section.fixups]
-
-
-def _shared(wholes: Sequence[Whole]) -> list[Section]:
+def _shared(wholes: Sequence[Whole], holder: Whole | None) -> list[Section]:
+    """In the order of who has memory."""
     found: dict[str, Section] = {}
-    for whole in sorted(wholes, key=lambda whole: not _memory(whole)):  # the order of who has memory
+    for whole in (holder, *wholes) if holder else wholes:
         for section in whole.shared:
             found.setdefault(section.name, section)
     return list(found.values())

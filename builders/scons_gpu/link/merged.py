@@ -7,13 +7,13 @@ take their places among the others. Everything else of the module changes nothin
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import DamagedError, GpuError, LinkError, RefusedError
 from scons_gpu.link.image import check_image, spelled
-from scons_gpu.link.limits import check_constants
 from scons_gpu.link.merge import Input, merge_objects
 from scons_gpu.link.ptx import local_names, merge, shared_alignment
 from scons_gpu.link.sections import holds_memory
@@ -21,7 +21,7 @@ from scons_gpu.link.whole import Places, in_order, ptx_part
 from scons_gpu.plan.plan import refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from scons_gpu.plan.model import Part, Plan, PlannedKernel
     from scons_gpu.store.record import Entry, Resources
@@ -53,6 +53,8 @@ class Merged:
     """Digests of the parts that were assembled together."""
     made: Together | None
     """What that gave."""
+    understood: frozenset[str] = frozenset()
+    """SHA-256 of the objects that it was made of: merging knows all that is in them."""
     output: str = ""
 
 
@@ -67,64 +69,80 @@ def with_first(text: str) -> str:
     return f"{head}\n.visible .entry {FIRST}()\n{{\n\tret;\n}}\n"
 
 
-def link_merged(
+def link_merged(  # noqa: PLR0913 - one keyword per thing that it asks of others
     plan: Plan,
     objects: Mapping[str, Entry | None],
     *,
     ptx: Callable[[Part], Entry | None],
     assemble: Callable[[str], Together],
     twin: Callable[[Part], bool] = lambda _: False,
+    understood: Collection[str] = (),
 ) -> Merged | None:
     """The image of `plan` from the whole object of each part's digest that can stand alone; None for a module without kernels.
 
     `ptx` gives the PTX of a part, and is asked for those that share memory; `assemble` makes one object of theirs; `twin` says whether a
-    part's object has an anonymous kernel. Raises DamagedError, UnknownError, LinkError, RefusedError or a ToolError that name kernel,
-    module and source.
+    part's object has an anonymous kernel. `understood` are objects, by their SHA-256, that this very code has taken before: others are
+    written again, to see that nothing of them gets lost. Raises DamagedError, UnknownError, LinkError, RefusedError or a ToolError that
+    name kernel, module and source.
     """
     if plan.is_empty:
         return None
     try:
-        return _linked(plan, objects, ptx, assemble, twin)
+        return _Link(plan, ptx, twin, understood).image(objects, assemble)
     except GpuError as error:
         raise error.at(module=plan.module, arch=plan.arch) from None
 
 
-def _linked(
-    plan: Plan,
-    objects: Mapping[str, Entry | None],
-    ptx: Callable[[Part], Entry | None],
-    assemble: Callable[[str], Together],
-    twin: Callable[[Part], bool],
-) -> Merged:
-    parts = in_order(plan.parts)
-    single = {part.digest: _object(part, objects) for part in parts if alone(part)}
-    shared = [part for part in parts if not alone(part) or holds_memory(single[part.digest])]
-    together = {part.digest for part in shared}
-    apart = [part for part in parts if part.digest not in together]
-    texts = {part.digest: _text(part, ptx) for part in (*shared, *(part for part in apart if _dynamic(part)))}
-    dynamic = max((shared_alignment(text, label=part.readable) for part in parts if (text := texts.get(part.digest))), default=0)
-    several = len(apart) + bool(shared) > 1  # what is one part keeps its names in a merge of PTX too
-    inputs = [_input(part, single[part.digest], ptx, twin=twin(part), several=several) for part in apart]
-    made = None
-    if any(part.role == "unit" for part in shared) or plan.state:
-        made = _together(plan, shared, texts, assemble)
-        inputs.append(Input(f"what shares memory in {plan.module}", made.data))
-    places = {name: place for place, part in enumerate(parts) for kernel in part.kernels for name in _names(kernel)}
-    data = merge_objects(inputs, places=places, without=FIRST, dynamic=dynamic)
-    check_image(plan, data)
-    return Merged(data=data, together=tuple(part.digest for part in shared), made=made, output=made.output if made else "")
+@dataclass(frozen=True)
+class _Link:
+    """One link, and what it asks of others."""
 
+    plan: Plan
+    ptx: Callable[[Part], Entry | None]
+    twin: Callable[[Part], bool]
+    understood: Collection[str]
 
-def _input(part: Part, data: bytes, ptx: Callable[[Part], Entry | None], *, twin: bool, several: bool) -> Input:
-    """A part's object. Its own functions, where it has any, are called as where its PTX is merged."""
-    if twin:
-        return Input(_label(part), data, name=spelled(part.kernels[0].symbol))
-    own = several and any(f"\0${name}$".encode() in data for kernel in part.kernels for name in _names(kernel))
-    return Input(_label(part), data, local=local_names(_text(part, ptx), label=part.readable) if own else {})
+    def image(self, objects: Mapping[str, Entry | None], assemble: Callable[[str], Together]) -> Merged:
+        plan, parts = self.plan, in_order(self.plan.parts)
+        single = {part.digest: _object(part, objects) for part in parts if alone(part)}
+        shared = [part for part in parts if not alone(part) or holds_memory(single[part.digest].data)]
+        together = {part.digest for part in shared}
+        apart = [part for part in parts if part.digest not in together]
+        texts = {part.digest: _text(part, self.ptx) for part in (*shared, *(part for part in apart if _dynamic(part)))}
+        dynamic = max((shared_alignment(text, label=part.readable) for part in parts if (text := texts.get(part.digest))), default=0)
+        several = len(apart) + bool(shared) > 1  # what is one part keeps its names in a merge of PTX too
+        inputs = [self._input(part, single[part.digest], several=several) for part in apart]
+        taken = {single[part.digest].record.sha256 for part in apart}
+        made = None
+        if any(part.role == "unit" for part in shared) or plan.state:
+            made = _together(plan, shared, texts, assemble)
+            sha256 = hashlib.sha256(made.data).hexdigest()
+            taken.add(sha256)
+            inputs.append(Input(f"what shares memory in {plan.module}", made.data, known=sha256 in self.understood))
+        places = {name: place for place, part in enumerate(parts) for kernel in part.kernels for name in _names(kernel)}
+        data = merge_objects(inputs, places=places, without=FIRST, dynamic=dynamic)
+        check_image(plan, data)
+        return Merged(
+            data=data,
+            together=tuple(part.digest for part in shared),
+            made=made,
+            understood=frozenset(taken),
+            output=made.output if made else "",
+        )
+
+    def _input(self, part: Part, entry: Entry, *, several: bool) -> Input:
+        """A part's object. Its own functions, where it has any, are called as where its PTX is merged."""
+        data, known = entry.data, entry.record.sha256 in self.understood
+        if self.twin(part):
+            return Input(_label(part), data, name=spelled(part.kernels[0].symbol), known=known)
+        own = several and any(f"\0${name}$".encode() in data for kernel in part.kernels for name in dict.fromkeys(_names(kernel)))
+        return Input(_label(part), data, local=local_names(_text(part, self.ptx), label=part.readable) if own else {}, known=known)
 
 
 def _together(plan: Plan, parts: Sequence[Part], texts: Mapping[str, str], assemble: Callable[[str], Together]) -> Together:
     """One object of what shares memory. Where the last unit of the module is not among it, a kernel of nothing takes its place."""
+    from scons_gpu.link.limits import check_constants  # noqa: PLC0415 - it reads PTX, and most modules share no memory
+
     first = in_order(plan.parts)[-1] not in parts
     for part in parts:
         if part.assemble is not None:
@@ -143,14 +161,14 @@ def _together(plan: Plan, parts: Sequence[Part], texts: Mapping[str, str], assem
     return replace(made, output=places.told(made.output)) if made.output.strip() else made
 
 
-def _object(part: Part, objects: Mapping[str, Entry | None]) -> bytes:
+def _object(part: Part, objects: Mapping[str, Entry | None]) -> Entry:
     if error := refusal(part):
         raise error
     entry = objects.get(part.digest)
     if entry is None:
         msg = f"the object of {part.readable} is missing or damaged"
         raise DamagedError(msg, kernel=_kernel(part), source=part.source, hint="build again: it is made anew")
-    return entry.data
+    return entry
 
 
 def _text(part: Part, ptx: Callable[[Part], Entry | None]) -> str:

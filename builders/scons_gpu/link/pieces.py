@@ -7,8 +7,12 @@ ELF numbers sections and symbols through a file, and writes those numbers into h
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-__all__ = ["MAIN", "MERCURY", "Head", "Piece", "Section", "Symbol", "Table", "Whole"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["MAIN", "MERCURY", "Head", "Part", "Piece", "Section", "Symbol", "Table", "Whole"]
 
 MAIN, MERCURY = ".symtab", ".nv.merc.symtab"
 """The two symbol tables: from sm_100 on a file holds its functions a second time, in a form that drivers finish (`.nv.merc.…`)."""
@@ -19,7 +23,7 @@ class Symbol:
 
     __slots__ = ("info", "name", "other", "reserve", "section", "size", "value")
 
-    def __init__(self, name: str, *, info: int, other: int, section: str | int, value: int, size: int, reserve: bytes = b"") -> None:  # noqa: PLR0913 - Elf64_Sym
+    def __init__(self, name: str, info: int, other: int, section: str | int, value: int, size: int, reserve: bytes = b"") -> None:  # noqa: PLR0913, PLR0917 - Elf64_Sym
         self.name = name
         self.info = info
         self.other = other
@@ -33,7 +37,7 @@ class Symbol:
 
 @dataclass(slots=True)
 class Section:
-    """One section, without its place in the file; or what one function has in a section of the file."""
+    """One section, without its place in the file."""
 
     name: str
     type: int
@@ -51,8 +55,17 @@ class Section:
     """What the upper byte of `sh_info` says besides: registers of a function, in the older layout."""
     kind: str = ""
     """Which of the kinds that `sections.ranks` orders it is of."""
-    fixups: list[tuple[int, Symbol]] = field(default_factory=list)
+    fixups: Sequence[tuple[int, Symbol]] = ()
     """(offset, symbol): where in `data` four bytes are the index of a symbol."""
+
+
+@dataclass(slots=True)
+class Part:
+    """What one function has in a section of the file."""
+
+    data: bytes = b""
+    fixups: list[tuple[int, Symbol]] = field(default_factory=list)
+    """As a section's."""
     moved: list[int] = field(default_factory=list)
     """Where in `data` eight bytes are an offset in the same section."""
 
@@ -75,7 +88,7 @@ class Piece:
     sections: list[Section] = field(default_factory=list)
     """In the file's order."""
     tables: dict[str, Table] = field(default_factory=lambda: {MAIN: Table(), MERCURY: Table()})
-    parts: dict[str, list[Section]] = field(default_factory=dict)
+    parts: dict[str, list[Part]] = field(default_factory=dict)
     """Section of the file → what this function has in it."""
     names: dict[str, list[str]] = field(default_factory=dict)
     """Table of names → what stands in it for this function, in the older layout."""
@@ -113,3 +126,5 @@ class Whole:
     """Symbol table → what stands between local and global ones: sections of the file."""
     names: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
     """Table of names → what stands in it before what functions have there, and behind it; in the older layout."""
+    moved: Mapping[int, Symbol] = field(default_factory=dict)
+    """`id` of a symbol that went → the one that references to it mean: where several files have become this one."""

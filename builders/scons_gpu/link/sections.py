@@ -16,6 +16,7 @@ __all__ = [
     "ADDRESSES",
     "BANKS",
     "LAST",
+    "MEMORY",
     "MERCURY_TEXT",
     "NAMES",
     "NOBITS",
@@ -57,6 +58,8 @@ BANKS: Final = frozenset(
     }
 )
 """Memory of the module: variables, and the addresses that its code reads from bank 4."""
+MEMORY: Final = BANKS | {".nv.global", ".nv.merc.nv.global"}
+"""Sections that are memory of the module, or addresses of it: their layout is in the code of all who use them."""
 ADDRESSES: Final = frozenset({".rela.nv.constant4", ".rel.nv.constant4", ".rela.debug_frame", ".rel.debug_frame"})
 """Relocations of the file."""
 PLACED: Final = frozenset({".nv.shared.reserved.0", ".nv.global", ".nv.merc.nv.shared.reserved.0", ".nv.merc.nv.global"})
@@ -110,8 +113,8 @@ def ranks(*, older: bool) -> dict[str, int]:
 
 
 def has_memory(section: str) -> bool:
-    """Whether this section is memory of the module, or addresses of it: then its layout is in the code of all who use it."""
-    return section in BANKS or section in {".nv.global", ".nv.merc.nv.global"}
+    """Whether this section is one of those."""
+    return section in MEMORY
 
 
 def holds_memory(data: bytes) -> bool:

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import bisect
 import struct
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from scons_gpu.link import attributes
-from scons_gpu.link.pieces import Piece, Section, Symbol
+from scons_gpu.link.pieces import Part
 from scons_gpu.link.unknown import unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from scons_gpu.link.pieces import Piece, Section, Symbol
+
 __all__ = ["Shares"]
 
-_LONG = struct.Struct("<Q")
+_LONG, _ENTRY = struct.Struct("<Q"), struct.Struct("<4sQQ")
 _DWARF64, _COMMON = b"\xff" * 4, 2**64 - 1  # an entry with lengths of eight bytes; the id of a common one
 _ID, _START = 12, 20  # where in an entry what it refers to, and where its function begins, are
 _INDEX = 12  # where in a relocation the index of its symbol is
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     """One entry of .debug_frame with the common one before it."""
 
     start: int
+    own: int
+    """Where the common one ends."""
     end: int
     base: int
     """Where it begins in its function's part."""
@@ -38,6 +40,10 @@ class Shares:
 
     def __init__(self, label: str, pieces: Mapping[str, Piece]) -> None:
         self._label, self._pieces = label, pieces
+        self._owners: dict[str | int, Piece] = {
+            f"{form}{name}": piece for name, piece in pieces.items() for form in (".text.", ".nv.capmerc.text.")
+        }
+        self._only = next(iter(pieces.values())) if len(pieces) == 1 else None
 
     def share(self, sections: Mapping[str, Section]) -> None:
         """What is left in the sections afterwards is the file's own. Raises UnknownError."""
@@ -51,13 +57,11 @@ class Shares:
                 relocations = (sections.get(name.replace("debug_frame", f"{each}.debug_frame")) for each in ("rela", "rel"))
                 self._frames(section, next(each for each in relocations if each))
 
-    def _owner(self, symbol: Symbol) -> Piece:
-        return self._pieces[str(symbol.section).removeprefix(".nv.capmerc").removeprefix(".text.")]
-
-    def _part(self, owner: Piece, section: Section, group: int = 0) -> Section:
+    @staticmethod
+    def _part(owner: Piece, section: Section, group: int = 0) -> Part:
         parts = owner.parts.setdefault(section.name, [])
         while len(parts) <= group:
-            parts.append(Section(section.name, section.type, section.flags, section.align, section.entry, 0, b""))
+            parts.append(Part())
         return parts[group]
 
     def _info(self, section: Section) -> None:
@@ -67,50 +71,69 @@ class Shares:
             if start + 4 not in indexes:
                 unknown(self._label, f"attribute {number:#04x} in {section.name}")
             symbol = indexes[start + 4]
-            part = self._part(self._owner(symbol), section, int(number == attributes.MIN_STACK_SIZE))
+            part = self._part(self._owners[symbol.section], section, int(number == attributes.MIN_STACK_SIZE))
             part.fixups.append((len(part.data) + 4, symbol))
             part.data += section.data[start:end]
-        section.data, section.fixups = b"", []
+        section.data, section.fixups = b"", ()
 
     def _calls(self, section: Section) -> None:
         """Pairs of caller and callee, between marks."""
         calls = dict(section.fixups)
         kept = b""
-        for place in range(0, len(section.data), 8):
+        for place in range(0, len(section.data), 8) if calls else ():
             pair = section.data[place : place + 8]
             if place not in calls:
                 kept += pair
                 continue
-            part = self._part(self._owner(calls[place]), section)
+            part = self._part(self._owners[calls[place].section], section)
             part.fixups += [(len(part.data) + each - place, calls[each]) for each in (place, place + 4) if each in calls]
             part.data += pair
-        section.data, section.fixups = kept, []
+        section.data, section.fixups = kept if calls else section.data, ()
 
     def _frames(self, section: Section, relocations: Section) -> None:
         """An entry stands behind the common one that it refers to; the relocation of its address says whose it is."""
         symbols = {_LONG.unpack_from(relocations.data, place - _INDEX)[0]: symbol for place, symbol in relocations.fixups}
-        data, entries = section.data, []
+        entries = self._entries(section, symbols)
+        if self._only:
+            self._part(self._only, section).data = section.data  # its part is the whole
+        else:
+            for entry in entries:
+                part = self._part(entry.owner, section)
+                part.data += section.data[entry.start : entry.own + _ID] + _LONG.pack(entry.base)
+                part.data += section.data[entry.own + _START : entry.end]
+        for entry in entries:
+            self._part(entry.owner, section).moved.append(entry.base + entry.own + _ID - entry.start)
+        section.data = b""
+        self._relocations(relocations, entries)
+
+    def _entries(self, section: Section, symbols: Mapping[int, Symbol]) -> list[_Entry]:
+        data = section.data
+        entries: list[_Entry] = []
+        bases: dict[str, int] = {}
         start = place = 0
         while place < len(data):
-            end = place + 12 + _LONG.unpack_from(data, place + 4)[0]
-            common = _LONG.unpack_from(data, place + _ID)[0]
-            if data[place : place + 4] != _DWARF64 or end > len(data) or (common not in {_COMMON, start}):
+            mark, length, common = _ENTRY.unpack_from(data, place)
+            end = place + _ID + length
+            if mark != _DWARF64 or end > len(data) or (common not in {_COMMON, start}):
                 unknown(self._label, f"an entry of {section.name}")
             if common != _COMMON:
-                owner = self._owner(symbols[place + _START])
-                part = self._part(owner, section)
-                base = len(part.data)
-                part.data += data[start : place + _ID] + _LONG.pack(base) + data[place + _START : end]
-                part.moved.append(base + place + _ID - start)
-                entries.append(_Entry(start, end, base, owner))
+                owner = self._owners[symbols[place + _START].section]
+                base = bases.get(owner.name, 0)
+                bases[owner.name] = base + end - start
+                entries.append(_Entry(start, place, end, base, owner))
                 start = end
             place = end
         if start != place:
             unknown(self._label, f"the last entry of {section.name}")
-        section.data = b""
-        self._relocations(relocations, entries)
+        return entries
 
     def _relocations(self, section: Section, entries: list[_Entry]) -> None:
+        if self._only and entries:
+            part = self._part(self._only, section)
+            part.data, part.fixups = section.data, list(section.fixups)
+            part.moved = [place - _INDEX for place, _ in section.fixups]
+            section.data, section.fixups = b"", ()
+            return
         starts = [entry.start for entry in entries]
         for place, symbol in section.fixups:
             begin = place - _INDEX
@@ -120,4 +143,4 @@ class Shares:
             part.fixups.append((len(part.data) + _INDEX, symbol))
             part.moved.append(len(part.data))
             part.data += _LONG.pack(offset - entry.start + entry.base) + section.data[begin + 8 : begin + section.entry]
-        section.data, section.fixups = b"", []
+        section.data, section.fixups = b"", ()

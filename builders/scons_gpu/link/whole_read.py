@@ -7,7 +7,8 @@ cannot get lost.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from scons_gpu.assemble import cubin
 from scons_gpu.errors import DamagedError, LinkError
@@ -27,10 +28,11 @@ from scons_gpu.link.sections import (
     TAIL,
 )
 from scons_gpu.link.shares import Shares
+from scons_gpu.link.texts import Texts
 from scons_gpu.link.unknown import unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = ["read"]
 
@@ -43,6 +45,9 @@ _RESERVED = 0xFF00  # SHN_LORESERVE
 _MARKS = 0xFFFFFFF0  # words of .nv.callgraph from here on are no indexes
 _MOST = 4096  # bytes of alignment
 _FUNCTION, _OF_SECTION = 2, 3  # STT_FUNC, STT_SECTION
+_TEXT, _MERCURY_CODE = ".text.", f"{MERCURY_TEXT}."
+_OF_FILE, _AMONG, _OWNED = range(3)
+_ATTRIBUTES, _CALLS, _BY_TYPE = range(3)
 
 
 def read(data: bytes, *, label: str) -> Whole:
@@ -65,32 +70,76 @@ def read(data: bytes, *, label: str) -> Whole:
         raise DamagedError(msg) from None
 
 
+class _Role(NamedTuple):
+    """What reading has to know of sections of one kind: asked once, since a module has thousands of them."""
+
+    place: int
+    """Whose it is: `_OF_FILE`, `_AMONG` those of functions, or `_OWNED` by one."""
+    filled: bool
+    """Whether its bytes are its own, not names or symbols."""
+    code: bool
+    """Whether `sh_info` is a symbol and registers."""
+    form: int
+    """How indexes of symbols stand in its bytes: `_ATTRIBUTES`, `_CALLS`, or as its type says."""
+    table: str
+    """The symbol table that they are of."""
+    late: bool
+    """Whether behind it relocations of a function stand among those of the file, where they may."""
+    may_be_late: bool
+
+
+@lru_cache(maxsize=1024)
+def _role(kind: str) -> _Role | None:
+    """None for a kind of sections that merging does not know."""
+    if kind in PLACED:
+        place = _AMONG
+    elif kind in OF_FILE or kind in BANKS:
+        place = _OF_FILE
+    elif kind.endswith(".") and OF_FUNCTION.fullmatch(f"{kind}x"):
+        place = _OWNED
+    else:
+        return None
+    return _Role(
+        place=place,
+        filled=kind not in NAMES and kind not in {MAIN, MERCURY},
+        code=kind.startswith((".text.", MERCURY_TEXT)),
+        form=_ATTRIBUTES if ".nv.info" in kind else _CALLS if kind.endswith(".nv.callgraph") else _BY_TYPE,
+        table=MERCURY if kind.startswith(".nv.merc.") else MAIN,
+        late=kind in ADDRESSES,
+        may_be_late=kind in LAST,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _head(ident: bytes, kind: int, machine: int, version: int, flags: int, tail: int, older: bool) -> Head:  # noqa: FBT001, PLR0913, PLR0917 - its fields
+    """Files that are merged have one."""
+    return Head(ident=ident, kind=kind, machine=machine, version=version, flags=flags, tail=tail, older=older)
+
+
 class _Reader:
     def __init__(self, data: bytes, label: str) -> None:
         self._data, self._label = data, label
         ident, kind, machine, version, _, _, offset, flags, *_, count, names = _HEADER.unpack_from(data)
         if ident[8] != _ABI:
             unknown(label, f"ELF ABI version {ident[8]}")
-        self._raw = [_SECTION.unpack_from(data, offset + number * _SECTION.size) for number in range(count)]
+        self._raw = list(_SECTION.iter_unpack(data[offset : offset + count * _SECTION.size]))
         start, size = self._raw[names][4:6]
-        self._names = [self._text(start + raw[0]) for raw in self._raw]
+        self._texts = Texts(data, start, size)
+        self._names = [self._texts.at(raw[0]) for raw in self._raw]
         self._numbers = {name: number for number, name in enumerate(self._names)}
         if len(self._numbers) != count:
             unknown(label, "two sections of one name")
         older = b"\0.symtab_shndx\0" in data[start : start + size]
-        tail = 0 if older else size - 1 - sum(len(name.encode()) + 1 for name in self._names if name)
-        self._head = Head(ident=ident, kind=kind, machine=machine, version=version, flags=flags, tail=tail, older=older)
-        self._strings = self._raw[self._numbers[".strtab"]][4]
+        tail = 0 if older else size - sum(len(name.encode()) + 1 for name in self._names)
+        self._head = _head(ident, kind, machine, version, flags, tail, older)
         self._tables = {table: self._symbols(table) for table in (MAIN, MERCURY) if table in self._numbers}
 
     def whole(self) -> Whole:
         """All of it."""
-        sections = [self._section(number) for number in range(len(self._raw))]
-        texts = [section.name.removeprefix(".text.") for section in sections if section.name.startswith(".text.")]
-        pieces = {name: Piece(name) for name in texts}
+        pieces = {name[len(_TEXT) :]: Piece(name[len(_TEXT) :]) for name in self._names if name.startswith(_TEXT)}
         if not pieces:
             unknown(self._label, "no function")
-        shared = self._sorted(sections, pieces)
+        shared = self._sections(pieces)
         first, last = {}, {}
         for table, symbols in self._tables.items():
             first[table], last[table] = _Divided(self._label, table, pieces).divide(symbols)
@@ -98,86 +147,93 @@ class _Reader:
         names = {table: self._divide_names(table, pieces) for table in NAMES} if self._head.older else {}
         return Whole(label=self._label, head=self._head, pieces=list(pieces.values()), shared=shared, first=first, last=last, names=names)
 
-    def _sorted(self, sections: Iterable[Section], pieces: Mapping[str, Piece]) -> list[Section]:
+    def _sections(self, pieces: Mapping[str, Piece]) -> list[Section]:
         """Gives functions their sections; those of the file are left."""
         shared: list[Section] = []
         piece = next(iter(pieces.values()))
         late = False
-        for section in sections:
-            owner = OF_FUNCTION.fullmatch(section.name)
-            late = late or section.name in ADDRESSES
-            section.kind = section.name.removesuffix(owner[1]) if owner else section.name
-            if late and section.kind in LAST:
+        for number, name in enumerate(self._names):
+            kind, role, owner = self._kind(name, pieces)
+            section = self._section(number, kind, role)
+            late = late or role.late
+            if late and role.may_be_late:
                 section.kind = ".rel.debug_frame" if self._head.older else ".rela.debug_frame"
                 shared.append(section)
-            elif section.name in PLACED:
+            elif owner is not None:
+                if kind == ".nv.shared.":
+                    piece = owner
+                owner.sections.append(section)
+            elif role.place == _AMONG:
                 piece.sections.append(section)
-            elif section.name in OF_FILE or section.name in BANKS:
-                shared.append(section)
-            elif owner and owner[1] in pieces:
-                if section.name.startswith(".nv.shared."):
-                    piece = pieces[owner[1]]
-                pieces[owner[1]].sections.append(section)
             else:
-                unknown(self._label, f"section {section.name}")
+                shared.append(section)
         return shared
 
-    def _text(self, place: int) -> str:
-        return self._data[place : self._data.index(b"\0", place)].decode()
+    def _kind(self, name: str, pieces: Mapping[str, Piece]) -> tuple[str, _Role, Piece | None]:
+        """Kind of a section, and the function that it belongs to."""
+        start, _, owner = name.rpartition(".")
+        if owner in pieces and (role := _role(kind := f"{start}.")):
+            return kind, role, pieces[owner]
+        if (role := _role(name)) and role.place != _OWNED:
+            return name, role, None
+        found = OF_FUNCTION.fullmatch(name)  # of a function with a point in its name
+        role = _role(kind := name.removesuffix(found[1])) if found and found[1] in pieces else None
+        if found is None or role is None:
+            unknown(self._label, f"section {name}")
+        return kind, role, pieces[found[1]]
 
     def _symbols(self, table: str) -> list[Symbol]:
         """Names follow one another in the main table's order; a gap is a name that was taken back."""
         offset, size = self._raw[self._numbers[table]][4:6]
+        start, length = self._raw[self._numbers[".strtab"]][4:6]
+        names, gaps = Texts(self._data, start, length), table == MAIN and not self._head.older
         found: list[Symbol] = []
         place = 1
-        for at in range(offset, offset + size, _SYMBOL.size):
-            name, info, other, index, value, length = _SYMBOL.unpack_from(self._data, at)
-            section = index if index == 0 or index >= _RESERVED else self._names[index]
-            if name > place and found and table == MAIN and not self._head.older:
-                found[-1].reserve = self._data[self._strings + place : self._strings + name]
+        for name, info, other, index, value, amount in _SYMBOL.iter_unpack(self._data[offset : offset + size]):
+            if name > place and found and gaps:
+                found[-1].reserve = self._data[start + place : start + name]
                 place = name
-            text = self._text(self._strings + name)
-            place += len(text.encode()) + 1 if name == place else 0
-            found.append(Symbol(text, info=info, other=other, section=section, value=value, size=length))
+            text = names.at(name)
+            if name == place:
+                place += len(text.encode()) + 1
+            section = index if index == 0 or index >= _RESERVED else self._names[index]
+            found.append(Symbol(text, info, other, section, value, amount))
         return found
 
-    def _section(self, number: int) -> Section:
+    def _section(self, number: int, kind: str, role: _Role) -> Section:
         name = self._names[number]
-        _, kind, flags, address, offset, size, link, info, align, entry = self._raw[number]
+        _, type_, flags, address, offset, size, link, info, align, entry = self._raw[number]
         if address or align > _MOST:
             unknown(self._label, f"section {name} at an address, or aligned to {align} bytes")
-        filled = kind not in NOBITS and name not in NAMES and name not in self._tables
+        filled = role.filled and type_ not in NOBITS
         data = self._data[offset : offset + size] if filled else b""
         if filled and len(data) != size:
             msg = f"section {name} ends behind the file"
             raise ValueError(msg)
-        section = Section(name, kind, flags, align, entry, size, data, link=self._names[link])
-        if name.startswith((".text.", MERCURY_TEXT)):
+        section = Section(name, type_, flags, align, entry, size, data, self._names[link], 0, 0, kind)
+        if role.code:
             section.info, section.high = self._tables[MAIN][info & 0xFFFFFF], info >> 24
-        elif name not in self._tables and info:
+            if kind == _MERCURY_CODE and self._numbers.get(f".text{name.removeprefix(MERCURY_TEXT)}") != _WORD.unpack_from(data)[0]:
+                unknown(self._label, f"the head of {name}")
+        elif info and name not in self._tables:
             section.info = self._names[info]
-        if name.startswith(MERCURY_TEXT) and self._numbers.get(f".text{name.removeprefix(MERCURY_TEXT)}") != _WORD.unpack_from(data)[0]:
-            unknown(self._label, f"the head of {name}")
-        symbols = self._tables.get(MERCURY if name.startswith(".nv.merc.") else MAIN, [])
-        section.fixups = [(place, symbols[_WORD.unpack_from(data, place)[0]]) for place in self._indexes(section)]
+        if data and (role.form != _BY_TYPE or type_ in RELOCATIONS) and (places := self._indexes(section, role)):
+            symbols = self._tables.get(role.table, ())
+            section.fixups = [(place, symbols[_WORD.unpack_from(data, place)[0]]) for place in places]
         return section
 
-    def _indexes(self, section: Section) -> Iterable[int]:
+    def _indexes(self, section: Section, role: _Role) -> Sequence[int]:
         """Where in its bytes indexes of symbols are."""
-        if ".nv.info" in section.name:
-            return self._in_attributes(section)
+        if role.form == _ATTRIBUTES:
+            try:
+                return attributes.indexes(section.data)
+            except attributes.UnknownAttributeError as error:
+                unknown(self._label, f"{error} in {section.name}")
         if section.type in RELOCATIONS:
             return range(12, len(section.data), section.entry)
-        if section.name.endswith(".nv.callgraph"):
-            words = range(0, len(section.data), 4)
-            return [place for place in words if 0 < _WORD.unpack_from(section.data, place)[0] < _MARKS]
+        if role.form == _CALLS:
+            return [4 * number for number, (word,) in enumerate(_WORD.iter_unpack(section.data)) if 0 < word < _MARKS]
         return ()
-
-    def _in_attributes(self, section: Section) -> list[int]:
-        try:
-            return [place for start, end, number in attributes.records(section.data) for place in attributes.indexes(number, start, end)]
-        except LookupError as error:
-            unknown(self._label, f"{error.args[0]} in {section.name}")
 
     def _divide_names(self, table: str, pieces: Mapping[str, Piece]) -> tuple[list[str], list[str]]:
         """Gives each function its names: those of its sections and local symbols stand together, and so do those of its global ones."""

@@ -11,7 +11,7 @@ from scons_gpu.link.sections import MERCURY_TEXT, NOBITS, SAME, ranks
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from scons_gpu.link.pieces import Section, Symbol, Whole
+    from scons_gpu.link.pieces import Part, Section, Symbol, Whole
 
 __all__ = ["write"]
 
@@ -23,6 +23,13 @@ _WORD, _LONG = struct.Struct("<I"), struct.Struct("<Q")
 _LOAD, _PROGRAMS = 1, 6  # PT_LOAD, PT_PHDR
 _WRITE, _ALLOCATE, _EXECUTE = 1, 2, 4  # SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR
 _MERCURY = 0x10000000  # sh_flags of `.nv.merc.…`
+_MERCURY_CODE = f"{MERCURY_TEXT}."
+_FORMS = {
+    f"{form}{name}": name
+    for form in ("", ".nv.merc")
+    for name in (".nv.info", ".debug_frame", ".rela.debug_frame", ".rel.debug_frame", ".nv.callgraph")
+}
+"""Sections of the file that functions have parts of, and what each is, in either form."""
 _RANKS = {older: ranks(older=older) for older in (False, True)}
 
 
@@ -42,13 +49,16 @@ class _Writer:
         self._numbers = {section.name: number for number, section in enumerate(self._sections)}
         self._symbols = {table: self._ordered(table) for table in (MAIN, MERCURY) if table in self._numbers}
         self._indexes = {id(symbol): index for symbols in self._symbols.values() for index, symbol in enumerate(symbols)}
+        self._indexes |= {old: self._indexes[id(symbol)] for old, symbol in whole.moved.items()}
         if whole.head.older:
-            self._names, self._sections_at = _listed(self._all_names(".shstrtab"))
-            self._strings, self._symbols_at = _listed(self._all_names(".strtab"))
+            names, self._sections_at = _listed(self._all_names(".shstrtab"))
+            strings, self._symbols_at = _listed(self._all_names(".strtab"))
         else:
-            self._names, self._sections_at = _listed(section.name for section in self._sections)
-            self._names += bytes(whole.head.tail)
-            self._strings, self._symbols_at = _strings(symbol for symbols in self._symbols.values() for symbol in symbols)
+            names, self._sections_at = _listed(section.name for section in self._sections)
+            names += bytes(whole.head.tail)
+            strings, self._symbols_at = _strings(symbol for symbols in self._symbols.values() for symbol in symbols)
+        self._tables = {".shstrtab": names, ".strtab": strings}
+        self._tables |= {table: self._table(symbols) for table, symbols in self._symbols.items()}
 
     def _all_names(self, table: str) -> Iterator[str]:
         first, last = self._whole.names[table]
@@ -71,7 +81,25 @@ class _Writer:
 
     def file(self) -> bytes:
         """Header, sections, their headers, segments."""
-        out = bytearray(_HEADER.size)
+        head = self._whole.head
+        chunks, headers, end = self._placed()
+        gap = -end % 8 if head.older else 0
+        start = end + gap
+        chunks.append(bytes(gap))
+        chunks += self._headers(headers)
+        segments = _segments(headers, older=head.older)
+        programs, length = start + _SECTION.size * len(headers), _PROGRAM.size * (len(segments) + 2)
+        own = (5 if head.older else 4, programs, length, length)
+        segments = [*segments, own] if head.older else [own, *segments]
+        for kind, (flags, offset, in_file, in_memory) in ((_PROGRAMS, own), *((_LOAD, each) for each in segments)):
+            chunks.append(_PROGRAM.pack(kind, flags, offset, 0, 0, in_file, in_memory, 8))
+        sizes = (_HEADER.size, _PROGRAM.size, len(segments) + 1, _SECTION.size, len(headers), self._numbers[".shstrtab"])
+        chunks[0] = _HEADER.pack(head.ident, head.kind, head.machine, head.version, 0, programs, start, head.flags, *sizes)
+        return b"".join(chunks)
+
+    def _placed(self) -> tuple[list[bytes], list[tuple[Section, int, int]], int]:
+        """Bytes of header and sections, sections with their places and sizes, and where the last one ends."""
+        chunks, at = [b""], _HEADER.size
         headers: list[tuple[Section, int, int]] = []
         for section in self._sections:
             if section.name in SAME:
@@ -79,124 +107,116 @@ class _Writer:
                 headers.append((section, twin[1], twin[2]))
                 continue
             data = self._content(section)
-            size = section.size if section.type in NOBITS else len(data)
-            out += bytes(-len(out) % max(section.align, 1))
-            headers.append((section, len(out), size))
-            out += data
+            if section.align > 1 and (gap := -at % section.align):
+                chunks.append(bytes(gap))
+                at += gap
+            headers.append((section, at, section.size if section.type in NOBITS else len(data)))
+            chunks.append(data)
+            at += len(data)
         headers[0] = (self._sections[0], 0, 0)
-        out += bytes(-len(out) % 8 if self._whole.head.older else 0)
-        start = len(out)
+        return chunks, headers, at
+
+    def _headers(self, headers: Iterable[tuple[Section, int, int]]) -> Iterator[bytes]:
+        numbers, names, indexes = self._numbers, self._sections_at, self._indexes
+        locals_ = {table: next(n for n in range(len(all_), 0, -1) if not all_[n - 1].info >> 4) for table, all_ in self._symbols.items()}
         for section, offset, size in headers:
-            name = self._sections_at[section.name]
-            link, info = self._numbers[section.link], self._info(section)
-            out += _SECTION.pack(name, section.type, section.flags, 0, offset, size, link, info, section.align, section.entry)
-        head = self._whole.head
-        segments = _segments(headers, older=head.older)
-        programs, length = len(out), _PROGRAM.size * (len(segments) + 2)
-        own = (5 if head.older else 4, programs, length, length)
-        segments = [*segments, own] if head.older else [own, *segments]
-        for kind, (flags, offset, in_file, in_memory) in ((_PROGRAMS, own), *((_LOAD, each) for each in segments)):
-            out += _PROGRAM.pack(kind, flags, offset, 0, 0, in_file, in_memory, 8)
-        sizes = (_HEADER.size, _PROGRAM.size, len(segments) + 1, _SECTION.size, len(headers), self._numbers[".shstrtab"])
-        _HEADER.pack_into(out, 0, head.ident, head.kind, head.machine, head.version, 0, programs, start, head.flags, *sizes)
-        return bytes(out)
+            info = section.info
+            if isinstance(info, str):
+                value = numbers[info]
+            elif isinstance(info, int):
+                value = info or locals_.get(section.name, 0)
+            else:
+                value = indexes[id(info)] | section.high << 24
+            name, link = names[section.name], numbers[section.link]
+            yield _SECTION.pack(name, section.type, section.flags, 0, offset, size, link, value, section.align, section.entry)
 
     def _content(self, section: Section) -> bytes:
-        if section.name == ".shstrtab":
-            return self._names
-        if section.name == ".strtab":
-            return self._strings
-        if section.name in self._symbols:
-            return self._table(self._symbols[section.name])
-        out = bytearray()
-        if section.name.startswith(MERCURY_TEXT):
-            return _WORD.pack(self._numbers[f".text{section.name.removeprefix(MERCURY_TEXT)}"]) + section.data[4:]
-        if section.data or section.fixups:
-            out += self._fixed(section)
-        kind = section.name.removeprefix(".nv.merc")
-        if kind == ".nv.info":
-            self._info_records(section.name, out)
-        elif kind == ".debug_frame":
-            self._frames(section.name, out)
-        elif kind in {".rela.debug_frame", ".rel.debug_frame"}:
-            self._frame_relocations(section.name, out)
-        elif kind == ".nv.callgraph":
-            out[8:8] = b"".join(bytes(self._fixed(part)) for _, part in self._parts(section.name))  # behind the mark that opens them
-        return bytes(out)
+        name = section.name
+        if (whole := self._tables.get(name)) is not None:
+            return whole
+        if section.kind == _MERCURY_CODE:
+            return _WORD.pack(self._numbers[f".text{name.removeprefix(MERCURY_TEXT)}"]) + section.data[4:]
+        data = self._fixed(section) if section.fixups else section.data
+        return data if name not in _FORMS else self._composed(name, data)
 
-    def _fixed(self, section: Section, base: int | None = None) -> bytearray:
+    def _composed(self, name: str, own: bytes) -> bytes:
+        """A section of the file: what is its own, and what functions have in it."""
+        form = _FORMS[name]
+        if form == ".nv.callgraph":  # behind the mark that opens them
+            return own[:8] + b"".join(self._fixed(part) for _, part in self._parts(name)) + own[8:]
+        parts = self._info_records(name) if form == ".nv.info" else self._frames(name) if form == ".debug_frame" else None
+        return own + b"".join(self._frame_relocations(name) if parts is None else parts)
+
+    def _fixed(self, section: Section | Part, moved: Iterable[int] = (), base: int = 0) -> bytes:
         """The bytes with indexes of this file, and what is moved by `base`."""
-        data = bytearray(section.data)
+        data, indexes = bytearray(section.data), self._indexes
         for place, symbol in section.fixups:
-            _WORD.pack_into(data, place, self._indexes[id(symbol)])
-        for place in section.moved if base else ():
-            _LONG.pack_into(data, place, _LONG.unpack_from(data, place)[0] + (base or 0))
-        return data
+            _WORD.pack_into(data, place, indexes[id(symbol)])
+        for place in moved if base else ():
+            _LONG.pack_into(data, place, _LONG.unpack_from(data, place)[0] + base)
+        return bytes(data)
 
-    def _parts(self, name: str, group: int = 0) -> Iterator[tuple[str, Section]]:
+    def _parts(self, name: str, group: int = 0) -> Iterator[tuple[str, Part]]:
         for piece in self._whole.pieces:
             parts = piece.parts.get(name, ())
             if group < len(parts):
                 yield piece.name, parts[group]
 
-    def _frames(self, name: str, out: bytearray) -> None:
+    def _frames(self, name: str) -> Iterator[bytes]:
+        base = 0
         for _, part in self._parts(name):
-            out += self._fixed(part, len(out))
+            yield self._fixed(part, part.moved, base)
+            base += len(part.data)
 
-    def _frame_relocations(self, name: str, out: bytearray) -> None:
+    def _frame_relocations(self, name: str) -> Iterator[bytes]:
         """The last function's first."""
         base, bases = 0, {}
         for owner, part in self._parts(name.replace(".rela", "").replace(".rel", "")):
             bases[owner] = base
             base += len(part.data)
         for owner, part in reversed(list(self._parts(name))):
-            out += self._fixed(part, bases[owner])
+            yield self._fixed(part, part.moved, bases[owner])
 
-    def _info_records(self, name: str, out: bytearray) -> None:
+    def _info_records(self, name: str) -> Iterator[bytes]:
         """Registers and frames, the last function's first; then stacks, in order."""
         for _, part in reversed(list(self._parts(name))):
-            out += self._fixed(part)
+            yield self._fixed(part)
         for _, part in self._parts(name, 1):
-            out += self._fixed(part)
-
-    def _info(self, section: Section) -> int:
-        if isinstance(section.info, str):
-            return self._numbers[section.info]
-        if section.name in self._symbols:
-            symbols = self._symbols[section.name]
-            last = len(symbols) - 1
-            while symbols[last].info >> 4:
-                last -= 1
-            return last + 1
-        return section.info if isinstance(section.info, int) else self._indexes[id(section.info)] | section.high << 24
+            yield self._fixed(part)
 
     def _table(self, symbols: Sequence[Symbol]) -> bytes:
-        out = bytearray()
+        numbers, names = self._numbers, self._symbols_at
+        out = []
         for symbol in symbols:
-            index = symbol.section if isinstance(symbol.section, int) else self._numbers[symbol.section]
-            out += _SYMBOL.pack(self._symbols_at[symbol.name], symbol.info, symbol.other, index, symbol.value, symbol.size)
-        return bytes(out)
+            section = symbol.section
+            index = section if isinstance(section, int) else numbers[section]
+            out.append(_SYMBOL.pack(names[symbol.name], symbol.info, symbol.other, index, symbol.value, symbol.size))
+        return b"".join(out)
 
 
 def _listed(names: Iterable[str]) -> tuple[bytes, dict[str, int]]:
     """A table of names, and where each is in it: one that comes again stands once."""
-    out, places = bytearray(1), {"": 0}
+    out, places, at = [b"\0"], {"": 0}, 1
     for name in names:
         if name not in places:
-            places[name] = len(out)
-            out += name.encode() + b"\0"
-    return bytes(out), places
+            places[name] = at
+            out.append(name.encode() + b"\0")
+            at += len(out[-1])
+    return b"".join(out), places
 
 
 def _strings(symbols: Iterable[Symbol]) -> tuple[bytes, dict[str, int]]:
     """The string table, and where each name is in it."""
-    out, places = bytearray(1), {"": 0}
+    out, places, at = [b"\0"], {"": 0}, 1
     for symbol in symbols:
         if symbol.name not in places:
-            places[symbol.name] = len(out)
-            out += symbol.name.encode() + b"\0"
-        out += symbol.reserve  # only symbols of the main table have any
-    return bytes(out), places
+            places[symbol.name] = at
+            out.append(symbol.name.encode() + b"\0")
+            at += len(out[-1])
+        if symbol.reserve:  # only symbols of the main table have any
+            out.append(symbol.reserve)
+            at += len(symbol.reserve)
+    return b"".join(out), places
 
 
 def _segments(headers: Iterable[tuple[Section, int, int]], *, older: bool) -> list[tuple[int, int, int, int]]:

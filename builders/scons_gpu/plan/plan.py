@@ -15,7 +15,7 @@ from scons_gpu.plan.between import Held, check
 from scons_gpu.plan.candidates import problems
 from scons_gpu.plan.domain import Domain, Taken
 from scons_gpu.plan.model import Part, Plan, PlannedKernel, PlannedState
-from scons_gpu.split import digest, ptx_slice
+from scons_gpu.split import digest
 from scons_gpu.split.readable import demangle
 
 if TYPE_CHECKING:
@@ -187,6 +187,8 @@ def _add_state_part(draft: _Draft, index: Index, *, place: int, domain: Domain) 
 def _key(key: Key, index: Index, slice_name: str, *, libdevice: bool, renames: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     """The fields of a part's digest; where its slice is PTX already, nothing that lowers is among them."""
     if index.language == "ptx":
+        from scons_gpu.split import ptx_slice  # noqa: PLC0415 - few builds have PTX among their sources
+
         return ptx_slice.key(slice_name, arch=index.arch, renames=renames)
     return key(slice_name, libdevice=libdevice, renames=renames)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scons_gpu.assemble.key import object_key
 from scons_gpu.errors import LinkError, ToolStoppedError, UsageError
+from scons_gpu.scons import sidecar
 from scons_gpu.scons.images import OnePlan
 from scons_gpu.scons.later import later
 from scons_gpu.scons.providers import choice_for
@@ -44,7 +45,14 @@ class MergeJob(OnePlan):
     def make(self, plan: Plan, entries: dict[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
         """One merge, and one assembly of what shares memory, where that changed."""
         try:
-            made = merged.link_merged(plan, entries, ptx=self.recipe.ptx_entry, assemble=self._together, twin=self.recipe.twin)
+            made = merged.link_merged(
+                plan,
+                entries,
+                ptx=self.recipe.ptx_entry,
+                assemble=self._together,
+                twin=self.recipe.twin,
+                understood=sidecar.understood(self.sidecar),
+            )
         except unknown.UnknownError as error:
             if not self.may_fall_back:
                 raise
@@ -52,6 +60,7 @@ class MergeJob(OnePlan):
         if made is None:
             msg = "there is nothing to merge"
             raise LinkError(msg)
+        self.understood = made.understood
         # An object that was made before anybody knew that its kernel shares memory is in no image.
         shared = {part.digest: entry for part in plan.parts if part.digest in made.together and (entry := self.recipe.ptx_entry(part))}
         self.besides |= {entries[digest].path.name for digest in shared}

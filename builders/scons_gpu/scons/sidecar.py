@@ -11,6 +11,7 @@ from scons_gpu.errors import DamagedError
 from scons_gpu.scons.later import later
 from scons_gpu.store import sealed
 from scons_gpu.store.record import Entry, Record, Resources
+from scons_gpu.toolchain.ourselves import identity
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -25,13 +26,22 @@ else:
     plans, twins, whole = later("scons_gpu.plan"), later("scons_gpu.link.twins"), later("scons_gpu.link.whole")
     unit_files = later("scons_gpu.scons.unit_files")
 
-__all__ = ["read", "to_text"]
+__all__ = ["read", "to_text", "understood"]
 
 
-def to_text(plan: Plan, entries: Mapping[str, Entry], data: bytes, made: Sequence[Resources], *, besides: Collection[str] = ()) -> str:
+def to_text(  # noqa: PLR0913 - all that a link knows when it is through
+    plan: Plan,
+    entries: Mapping[str, Entry],
+    data: bytes,
+    made: Sequence[Resources],
+    *,
+    besides: Collection[str] = (),
+    understood: Collection[str] = (),
+) -> str:
     """What the manifest has to know of an image's parts when the store is gone: each object's name, and what its assembler reported.
 
     `made`: the same of kernels that the link itself assembled. `besides`: further entries of the store that the next link will look for.
+    `understood`: the objects, by their SHA-256, in which a merge found nothing that it does not know.
     """
     reported = {each.kernel: each for each in made}
     parts = {
@@ -42,7 +52,17 @@ def to_text(plan: Plan, entries: Mapping[str, Entry], data: bytes, made: Sequenc
         for part in plan.parts
         for entry in (entries[part.digest],)
     }
-    return sealed.to_text({"image": hashlib.sha256(data).hexdigest(), "parts": parts, "besides": sorted(besides)})
+    told = {"understood": {"by": identity(), "objects": sorted(understood)}} if understood else {}
+    return sealed.to_text({"image": hashlib.sha256(data).hexdigest(), "parts": parts, "besides": sorted(besides), **told})
+
+
+def understood(path: Path) -> frozenset[str]:
+    """The objects that an earlier merge of this very code understood; empty where the file does not say so, or is not whole."""
+    try:
+        told = sealed.from_text(path.read_bytes())["understood"]
+        return frozenset(map(str, told["objects"])) if told["by"] == identity() else frozenset()
+    except (OSError, ValueError, KeyError, TypeError):
+        return frozenset()
 
 
 def _resources(part: Part, entry: Entry, made: Mapping[str, Resources]) -> Sequence[Resources]:

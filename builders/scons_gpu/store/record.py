@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "Entry", "Record", "Resources", "from_text", "make", "to_text"]
 
 FORMAT = "scons-gpu/record/3"
+_KEPT = 4096
+"""Records that are remembered by their text: a build asks for each up to four times, and parsing one takes longer than its file."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ def to_text(record: Record, *, name: str) -> str:
     return sealed.to_text({"format": FORMAT, "name": name, **fields})
 
 
+@functools.lru_cache(maxsize=_KEPT)
 def from_text(text: str | bytes, *, name: str) -> Record | None:
     """Reads what `to_text` wrote for `name`; None for anything else. Fields that a later version added are passed over."""
     try:

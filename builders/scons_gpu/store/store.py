@@ -42,6 +42,8 @@ LOCK = ".lock"
 _FRESH_SECONDS = 600.0
 """What is used gets a new time, so that `gc` sees it; not more often than this, a null build should write nothing."""
 
+_CHUNK = 1 << 20
+_RECORD = ".json"
 _Key = tuple[tuple[str, str], ...]
 
 
@@ -51,6 +53,7 @@ class Store:
     def __init__(self, roots: Sequence[Path]) -> None:
         self.roots = tuple(root.absolute() for root in roots)
         self.root = self.roots[0]
+        self._prefix = f"{self.root}{os.sep}"
         self._lock = threading.Lock()
         self._claims: dict[tuple[str, str, str, _Key], Path] = {}
         self._keys: dict[Path, _Key] = {}
@@ -91,14 +94,14 @@ class Store:
         for root in self.roots:
             path = self._path(root, kind, name)
             try:
-                data = _read(path)
+                data, written = _read(path)
             except FileNotFoundError:
                 continue
             except OSError as error:
                 self._warn(path, f"cannot be read ({error.strerror or error})")
                 continue
             if names.name(data) == name.partition(".")[0]:
-                self._touch(path)
+                self._touch(path, written)
                 return data
             self._warn(path, "its content is not what its name says")
         return None
@@ -121,11 +124,11 @@ class Store:
     def _find(self, kind: str, digest: str, key: _Key, suffix: str) -> Path:
         for stem in _numbered(digest):
             own, *others = [self._path(root, kind, stem + suffix) for root in self.roots]
-            record = self._record(own)
+            record, _ = self._record(own)
             if record is not None and record.key == key:
                 return own
             for path in others:
-                found = self._examine(path)
+                found, _ = self._examine(path)
                 if isinstance(found, Entry) and found.record.key == key:
                     return path
             if record is None and self._keys.get(own, key) == key:
@@ -139,16 +142,16 @@ class Store:
 
     def load(self, path: Path) -> Entry | None:
         """Like `check`, with the bytes that were checked."""
-        found = self._examine(path)
-        if isinstance(found, str) and path.is_relative_to(self.root):
+        found, written = self._examine(path)
+        if isinstance(found, str) and self._is_own(path):
             # Another build may be between its two renames: look again when it is done.
             with contextlib.suppress(GpuError), locked(path.parent / LOCK):
-                found = self._examine(path)
+                found, written = self._examine(path)
         if isinstance(found, str):
             self._warn(path, found)
             return None
         if found is not None:
-            self._touch(record_path(path))
+            self._touch(record_path(path), written)
         return found
 
     def save(self, path: Path, data: bytes, record: Record) -> Record:
@@ -158,7 +161,7 @@ class Store:
         """
         record = dataclasses.replace(record, key=tuple(sorted(record.key)))
         with locked(path.parent / LOCK):
-            there = self._examine(path)
+            there, _ = self._examine(path)
             if isinstance(there, Entry) and there.record.key == record.key:
                 return there.record
             # The old record goes first: new data beside it would look damaged to whoever reads now.
@@ -171,7 +174,7 @@ class Store:
 
     def discard(self, path: Path) -> None:
         """Takes an entry and its record away. What lies in a root that is only read stays."""
-        if not path.is_relative_to(self.root) or not (os.path.lexists(path) or os.path.lexists(record_path(path))):
+        if not self._is_own(path) or not (os.path.lexists(path) or os.path.lexists(record_path(path))):
             return
         with locked(path.parent / LOCK):
             _clear(record_path(path))
@@ -188,26 +191,28 @@ class Store:
             drained, self._warnings = self._warnings, []
         return drained
 
-    def _examine(self, path: Path) -> Entry | str | None:
-        """A good entry, None where there is none, or what is wrong with it."""
+    def _examine(self, path: Path) -> tuple[Entry | str | None, float]:
+        """A good entry, None where there is none, or what is wrong with it; and when its record was last used."""
         try:
-            data = _read(path)
+            data, _ = _read(path)
         except FileNotFoundError:
-            return None
+            return None, 0.0
         except OSError as error:
-            return f"cannot be read ({error.strerror or error})"
-        record = self._record(path)
+            return f"cannot be read ({error.strerror or error})", 0.0
+        record, written = self._record(path)
         if record is None:
-            return "it has no record that can be read"
+            return "it has no record that can be read", 0.0
         if record.key != self._keys.get(path, record.key):
-            return "its record is that of something else"
-        return _difference(data, record) or Entry(path=path, data=data, record=record)
+            return "its record is that of something else", 0.0
+        return _difference(data, record) or Entry(path=path, data=data, record=record), written
 
-    def _record(self, path: Path) -> Record | None:
+    @staticmethod
+    def _record(path: Path) -> tuple[Record | None, float]:
         try:
-            return records.from_text(_read(record_path(path)), name=path.name)
+            text, written = _read(f"{path}{_RECORD}")
         except OSError:
-            return None
+            return None, 0.0
+        return records.from_text(text, name=path.name), written
 
     def _warn(self, path: Path, what: str) -> None:
         line = f"store: {path}: {what}; it is made again"
@@ -217,20 +222,23 @@ class Store:
                 self._told.add(line)
                 self._warnings.append(line)
 
-    def _touch(self, path: Path) -> None:
-        if path.is_relative_to(self.root):
+    def _touch(self, path: Path, written: float) -> None:
+        if time.time() - written > _FRESH_SECONDS and self._is_own(path):
             with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime > _FRESH_SECONDS:
-                    os.utime(path)
+                os.utime(path)
+
+    def _is_own(self, path: Path) -> bool:
+        """Whether it lies in the root that is written."""
+        return str(path).startswith(self._prefix)
 
     @staticmethod
     def _path(root: Path, kind: str, name: str) -> Path:
-        return root / kind / name[:2] / name
+        return root.joinpath(kind, name[:2], name)
 
 
 def record_path(path: Path) -> Path:
     """Where the record of the entry at `path` is."""
-    return path.with_name(path.name + ".json")
+    return path.with_name(path.name + _RECORD)
 
 
 def writable(roots: Sequence[Path], fallback: Path) -> tuple[list[Path], str]:
@@ -269,12 +277,23 @@ def _numbered(stem: str) -> Iterator[str]:
         yield f"{stem}.{number}"
 
 
-def _read(path: Path) -> bytes:
-    """The bytes of a plain file; OSError for anything else, where a fifo would block."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        msg = "not a plain file"
-        raise OSError(0, msg)
-    return path.read_bytes()
+def _read(path: Path | str) -> tuple[bytes, float]:
+    """The bytes of a plain file, and when it was written; OSError for anything else, where a fifo would block.
+
+    A build reads thousands of small ones: this takes a third of the time of a `Path`'s own way.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            msg = "not a plain file"
+            raise OSError(0, msg)
+        data = os.read(descriptor, facts.st_size + 1)
+        while len(data) != facts.st_size and (more := os.read(descriptor, _CHUNK)):  # short on some file systems
+            data += more
+        return data, facts.st_mtime
+    finally:
+        os.close(descriptor)
 
 
 def _difference(data: bytes, record: Record) -> str:
