@@ -105,7 +105,7 @@ def test_an_edit_is_one_unit_and_a_merge(project: Project, toolkit: Toolkit) -> 
     project.write("net.ll", ll("one=1.0", "two=2.0", "three=3.0"))
     project.build("-j2")
     tried = toolkit.counts()["ptxas"] - 3  # this toolkit is proven once
-    assert tried >= 30
+    assert tried >= 14
     image = project.bytes("build/net/net/sm_90.cubin")
     project.write("net.ll", ll("one=1.0", "two=7.0", "three=3.0"))
     project.build("-j2")
