@@ -21,7 +21,7 @@ from scons_gpu.store import log
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["CUDA", "HEAD", "LL_HEAD", "Project", "Result", "default_environ", "device", "ll"]
+__all__ = ["CUDA", "HEAD", "IMAGE", "LL_HEAD", "Project", "Result", "default_environ", "device", "ll"]
 
 BUILDERS = Path(scons_gpu.__file__).parents[1]
 FACTS: dict[str, bytes] = {}
@@ -36,6 +36,9 @@ env = Environment(tools=["gpu"], toolpath=[scons_gpu.TOOLPATH], GPU_ARCHS=["sm_9
 CUDA = 'env.Append(GPU_CLANGFLAGS=["-nocudainc", "-include", "words.h"])\n'
 """With this a SConstruct's `.cu` are quick to build: the toolkit's headers take clang longer than all the rest of a small project.
 `Project.write` puts words.h beside it, with the words of the language; what reads the real headers leaves it out."""
+
+IMAGE = 'env["GPU_LINK"] = "image"\n'
+"""With this a SConstruct's modules are linked by nvlink, where nothing says otherwise."""
 
 WORDS = """\
 #define __device__ __attribute__((device))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from measured import ENTRY
-from project import CUDA, Project, ll
+from project import CUDA, IMAGE, Project, ll
 from toolkits import Toolkit
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def test_m11_every_candidate_is_compiled_and_one_is_taken(project: Project) -> N
     }
     assert "scale: TIMES=2 (by resources: " in said.stderr
     assert "TIMES=13 cannot be compiled: clang cannot compile it" in said.stderr
-    assert "TIMES=512 cannot be compiled: its 131072 bytes of __shared__ variables are more than the 49152" in said.stderr
+    assert "TIMES=512 cannot be compiled: its 131072 bytes of shared memory are more than the 49152" in said.stderr
     assert project.kernels("one") == ["fill", "plain", "scale"]
     assert project.variables("one").count("launches") == 1
     assert project.compiled() == ["fill", "plain", "scale [TIMES=2]", "scale [TIMES=4]", "scale [TIMES=512]"]
@@ -126,7 +126,7 @@ def test_m11_the_program_fails_where_all_candidates_do_and_says_why_for_each(pro
     assert "kernel scale of one (sm_90): none of its 2 candidates can be compiled" in said
     assert "TIMES=13: clang cannot compile it" in said
     assert "13 is no number of times" in said
-    assert "TIMES=512: its 131072 bytes of __shared__ variables" in said
+    assert "TIMES=512: its 131072 bytes of shared memory" in said
     assert not project.exists("build/net.json")
     assert not project.exists("build/net/one/sm_90.plan.json")
 
@@ -408,7 +408,8 @@ def test_m11_a_unit_that_may_take_its_time_somewhere_may_take_it(
         others = 'env.GpuModule("two", ["a.ll"], GPU_MAXRREGCOUNT=40)'
     project.write(
         "SConstruct",
-        f"""
+        IMAGE
+        + f"""
 one = env.GpuModule("one", ["a.ll"], candidates={{"a": {values}}})
 env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[one, {others}]))
 """,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from project import CUDA, Project, Result, ll
+from project import CUDA, IMAGE, Project, Result, ll
 from test_candidates import FILL, chosen, tuned, tuning
 
 from scons_gpu.tune.dump import read_dump
@@ -361,7 +361,7 @@ def lose(project: Project, kinds: str) -> None:
 
 @pytest.mark.parametrize("defer", ["auto", "always"])
 def test_t1_what_the_store_lost_of_candidates_and_helpers_is_made_again(project: Project, defer: str) -> None:
-    tuned(project).build(f"GPU_DEFER={defer}")
+    tuned(project, head=IMAGE).build(f"GPU_DEFER={defer}")
     made = project.files("build/**/*")
     for kinds, lowered in LOST.items():
         lose(project, kinds)

@@ -102,7 +102,7 @@ def test_a_build_with_nothing_to_do_loads_what_declares_nodes_and_no_more(built:
     loaded = set(seen(built)["loaded"])
     assert not loaded & {"click", "rich", "elftools", "llvmlite", "pydemumble", "asyncio", "multiprocessing"}
     rooms = {name for name in loaded if re.fullmatch(r"scons_gpu\.(link|plan|inspect\.(?!summary)|source\.clang|split\.\w+)(\..*)?", name)}
-    assert rooms <= {"scons_gpu.link", "scons_gpu.split.digest", "scons_gpu.split.readable"}
+    assert rooms <= {"scons_gpu.link", "scons_gpu.link.proven", "scons_gpu.split.digest", "scons_gpu.split.readable"}
 
 
 def test_t8_one_kernel_edited_is_one_compile_and_a_process_for_each_tool(built: Project) -> None:
@@ -111,7 +111,7 @@ def test_t8_one_kernel_edited_is_one_compile_and_a_process_for_each_tool(built: 
     assert built.compiled() == ["m1_k1"]
     assert built.done() == {"source": 1, "split": 1, "plan": 1, "lower": 1, "assemble": 1, "link": 1, "pack": 1, "manifest": 1}
     started = [path.rsplit("/", 1)[-1] for path in seen(built)["started"]]
-    assert sorted(name for name in started if not name.startswith("python")) == ["fatbinary", "nvlink", "ptxas"]
+    assert sorted(name for name in started if not name.startswith("python")) == ["fatbinary", "ptxas"]
     assert len([name for name in started if name.startswith("python")]) == 1  # the worker
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from elftools.elf.elffile import ELFFile
 from project import CUDA, LL_HEAD, Project
 
 from scons_gpu.link import bundle, elf
@@ -17,21 +19,26 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.tools import Toolchain
 
 FORMS = """
-image = env.GpuModule("image", {0})
+image = env.GpuModule("image", {0}, GPU_LINK="image")
+merged = env.GpuModule("merged", {0}, GPU_LINK="auto")
 apart = env.GpuModule("bundle", {0}, GPU_LINK="bundle")
 whole = env.GpuModule("whole", {0}, GPU_LINK="whole")
 text = env.GpuModule("text", {0}, GPU_ARCHS="compute_90")
-env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[image, apart, whole, text]))
+env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[image, merged, apart, whole, text]))
 """
 """The same sources in every form that a module can take."""
 
 
-def forms(project: Project, **sources: str) -> None:
+def forms(project: Project, *, ordered: bool = True, **sources: str) -> None:
+    """Builds them. `ordered`: whether merging has the kernels in the order of one assembly: where one calls through memory it has not."""
     names = [name.replace("_", ".") for name in sources]
     project.write("SConstruct", CUDA + 'env["CPPPATH"] = ["."]\n' + FORMS.format(repr([name for name in names if not name.endswith(".h")])))
     for name, text in zip(names, sources.values(), strict=True):
         project.write(name, text)
     project.build("-j2")
+    if ordered:
+        assert project.bytes("build/net/merged/sm_90.cubin") == project.bytes("build/net/whole/sm_90.cubin")
+    assert sorted(code(project, "merged")) == sorted(code(project, "whole"))
     modules = project.manifest()["modules"]
     assert modules["whole"]["state"] == modules["image"]["state"]
     # What several kernels have a copy of stands once in what is merged, under a name of its own.
@@ -39,6 +46,12 @@ def forms(project: Project, **sources: str) -> None:
     assert sorted(set(whole)) == sorted(set(project.variables("image")))
     assert len(whole) == len(set(whole))
     assert project.kernels("whole") == project.kernels("image")
+
+
+def code(project: Project, module: str) -> list[tuple[str, bytes]]:
+    """Each section of machine code."""
+    read = ELFFile(io.BytesIO(project.bytes(f"build/net/{module}/sm_90.cubin")))
+    return [(section.name, section.data()) for section in read.iter_sections() if section.name.startswith(".text.")]
 
 
 def bundled(project: Project) -> dict[str, list[str]]:
@@ -209,6 +222,7 @@ define ptx_kernel void @compares(ptr addrspace(1) %data, i1 %which) {
 def test_g4_what_an_initialiser_names_goes_along(project: Project, toolchain: Toolchain, tmp_path: Path) -> None:
     forms(
         project,
+        ordered=False,
         net_cu="""\
 __device__ int deep = 7;
 __device__ int* middle[2] = {&deep, 0};
@@ -312,7 +326,7 @@ def test_g1_a_variable_of_another_source_is_found_by_the_link(project: Project, 
         "SConstruct",
         CUDA
         + """
-image = env.GpuModule("image", ["uses.cu", "has.cu"])
+image = env.GpuModule("image", ["uses.cu", "has.cu"], GPU_LINK="image")
 text = env.GpuModule("text", ["uses.cu", "has.cu"], GPU_ARCHS="compute_90")
 apart = env.GpuModule("apart", ["uses.cu", "has.cu"], GPU_LINK="bundle")
 nobody = env.GpuModule("nobody", ["uses.cu"])

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SCONSTRUCT = (
     CUDA
     + """\
+env["GPU_LINK"] = "image"
 env.Command("made.h", [], lambda target, source, env: open(str(target[0]), "w").write("#define MADE 1\\n") and None)
 ops = env.GpuModule("ops", ["k.cu"], CPPPATH=["."])
 then = env.GpuModule("then", ["relu.ll"])

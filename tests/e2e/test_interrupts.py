@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from project import Project, ll
+from project import IMAGE, Project, ll
 
 from scons_gpu.store.files import TEMPORARY
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from scons_gpu.toolchain.tools import Toolchain
 
-NET = 'env.GpuProgram("build/net", env.GpuModule("net", ["net.ll"]))\n'
+NET = IMAGE + 'env.GpuProgram("build/net", env.GpuModule("net", ["net.ll"]))\n'
 KERNELS = [f"k{number}={number}.0" for number in range(12)]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from project import Project, ll
+from project import IMAGE, Project, ll
 
 from scons_gpu.assemble.provider import AssembleOptions, LinkInput
 from scons_gpu.assemble.ptxas import PtxasProvider
@@ -21,7 +21,7 @@ from scons_gpu.toolchain.arch import parse
 if TYPE_CHECKING:
     from scons_gpu.toolchain.tools import Toolchain
 
-NET = 'env.GpuProgram("build/net", env.GpuModule("net", ["net.ll"]))\n'
+NET = IMAGE + 'env.GpuProgram("build/net", env.GpuModule("net", ["net.ll"]))\n'
 
 
 def toolkit(project: Project, toolchain: Toolchain, **scripts: str) -> None:

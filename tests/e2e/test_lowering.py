@@ -49,7 +49,7 @@ def test_each_architecture_is_lowered_by_what_reads_its_ir(project: Project) -> 
     project.build("-j2")
     assert lowered(project) == {"sm_90": {"llvm"}, "sm_100": {"nvvm"}, "sm_100a": {"nvvm"}, "compute_120": {"nvvm"}}
     manifest = project.manifest()
-    assert sorted(manifest["tools"]) == ["fatbinary", "libdevice", "llvm", "nvlink", "nvvm", "ptxas"]
+    assert sorted(manifest["tools"]) == ["fatbinary", "libdevice", "llvm", "nvvm", "ptxas"]
     options = manifest["modules"]["net"]["options"]
     assert options["lowered_by"] == {"sm_90": "llvm", "sm_100": "nvvm", "sm_100a": "nvvm", "compute_120": "nvvm"}
     assert options["ptx"] == {"sm_90": 90, "sm_100": 95, "sm_100a": 95, "compute_120": 95}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from project import LL_HEAD, Project, ll
+from project import IMAGE, LL_HEAD, Project, ll
 
 from scons_gpu.link import elf
 from scons_gpu.toolchain.tools import discover
@@ -30,10 +30,13 @@ define ptx_kernel void @twice(i32 %by) {
   ret void
 }
 """
-PROGRAM = """\
+PROGRAM = (
+    IMAGE
+    + """\
 then = env.GpuModule("then", ["then.ll"])
 env.GpuProgram("build/net", env.GpuModule("net", ["net.ll"], submodules=[then]))
 """
+)
 LINKING = ("ptxas", "nvptxcompiler+nvlink", "ptxas+nvjitlink", "nvptxcompiler+nvjitlink", "nvjitlink")
 
 

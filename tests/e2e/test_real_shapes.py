@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 SHAPES = Path(__file__).parent / "real_shapes"
 LINKS = ("image", "bundle")
 FURTHER = {
+    "merge": {"GPU_LINK": "merge"},
     "whole": {"GPU_LINK": "whole"},
-    "pair": {"GPU_PROVIDER": "nvptxcompiler+nvjitlink"},
+    "pair": {"GPU_LINK": "image", "GPU_PROVIDER": "nvptxcompiler+nvjitlink"},
     "deferred": {"GPU_PROVIDER": "nvjitlink", "GPU_DEFER": "always"},
     "none": {"GPU_PROVIDER": "none"},
 }
@@ -37,7 +38,7 @@ further = {FURTHER!r}
 SCONSTRUCT += """
 from pathlib import Path
 groups = {path.name: sorted(map(str, [*path.glob("*.cu"), *path.glob("*.ll")])) for path in sorted(Path("shapes").iterdir())}
-images = [env.GpuModule(name, sources) for name, sources in groups.items()]
+images = [env.GpuModule(name, sources, GPU_LINK="image") for name, sources in groups.items()]
 # The front end runs once: all other modules take the IR that it wrote for the images'.
 written = {name: [f"image/{name}/{Path(source).name}.sm_90.ll" for source in sources] for name, sources in groups.items()}
 bundles = [env.GpuModule(name, sources, GPU_LINK="bundle") for name, sources in written.items()]

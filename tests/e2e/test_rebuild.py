@@ -162,7 +162,7 @@ def test_r1_a_generated_source_is_made_first_and_followed(project: Project) -> N
         ("GPU_PTXASFLAGS=--warn-on-spills", {"assemble"}),
         ("GPU_LINEINFO=1", {"assemble"}),
         ("GPU_DEBUG=1", {"lower", "assemble"}),
-        ("GPU_LINK=bundle", {"assemble"}),
+        ("GPU_LINK=image", {"assemble"}),
     ],
 )
 def test_r2_a_variable_rebuilds_the_stages_that_see_it(net: Project, argument: str, ran: set[str]) -> None:
@@ -296,6 +296,8 @@ def test_r5_a_killed_tool_is_an_error_and_the_next_build_is_right(net: Project, 
     wrapper.chmod(0o755)
     flag.touch()
     result = net.fail(f"GPU_CUDA_PATH={toolkit}")
+    assert re.search(r"^error: module net \(sm_90\): ptxas was killed by SIGKILL while GPU_LINK=auto found out", result.stderr)
+    result = net.fail(f"GPU_CUDA_PATH={toolkit}", "GPU_LINK=image")
     assert re.search(r"error: kernel (one|two|three) of net/net\.ll \(sm_90\): ptxas was killed", result.stderr)
     assert not net.exists("build/net/net.fatbin")
     flag.unlink()

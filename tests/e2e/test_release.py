@@ -131,7 +131,7 @@ def test_what_is_said_of_it_is_exact_and_tells_no_place(project: Project, archiv
         ]
     }
     tools = {name for kind, name in inputs if kind == "tool"}
-    assert tools == {"clang", "fatbinary", "libdevice", "llvm", "nvlink", "ptxas"}
+    assert tools == {"clang", "fatbinary", "libdevice", "llvm", "ptxas"}
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in inputs.values())
     assert set(said.subjects) == {*FILES} - {release.SUMS, release.PROVENANCE}
     assert said.external["programs"]["net.json"]["modules"]["apart"]["options"]["link"] == "bundle"

@@ -271,7 +271,7 @@ def test_an_unknown_variable_is_an_error_with_the_nearest_names(net: Project) ->
         ("GPU_ARCHS=sm_9x", ["sm_9x"]),
         ("GPU_ARCHS=", ["GPU_ARCHS"]),
         ("GPU_OPT=4", ["GPU_OPT=4", "0 to 3"]),
-        ("GPU_LINK=images", ["GPU_LINK=images", "image, auto, merge, bundle, whole"]),
+        ("GPU_LINK=images", ["GPU_LINK=images", "auto, merge, image, whole, bundle"]),
         ("GPU_DEBUG=perhaps", ["GPU_DEBUG=perhaps"]),
         ("GPU_MAXRREGCOUNT=many", ["GPU_MAXRREGCOUNT=many"]),
         ("GPU_CLANG=/nowhere/clang", ["/nowhere/clang"]),

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from scons_gpu.toolchain.tools import Toolchain
 
 FORMS = """
-image = env.GpuModule("image", {0})
+image = env.GpuModule("image", {0}, GPU_LINK="image")
+merged = env.GpuModule("merged", {0}, GPU_LINK="auto")
+whole = env.GpuModule("whole", {0}, GPU_LINK="whole")
 apart = env.GpuModule("bundle", {0}, GPU_LINK="bundle")
 text = env.GpuModule("text", {0}, GPU_ARCHS="compute_90")
-env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[image, apart, text]))
+env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[image, merged, whole, apart, text]))
 """
 """The same sources in every form that a module can take."""
 
@@ -33,6 +35,7 @@ def forms(project: Project, **sources: str) -> None:
     for name, text in zip(names, sources.values(), strict=True):
         project.write(name, text)
     project.build("-j2")
+    assert project.bytes("build/net/merged/sm_90.cubin") == project.bytes("build/net/whole/sm_90.cubin")
 
 
 def bundled(project: Project) -> list[str]:
@@ -248,7 +251,7 @@ def test_s7_shared_memory_is_summed_for_each_kernel_before_the_link(project: Pro
         "SConstruct",
         CUDA
         + """
-image = env.GpuModule("image", ["fits.cu", "large.cu"])
+image = env.GpuModule("image", ["fits.cu", "large.cu"], GPU_LINK="image")
 apart = env.GpuModule("apart", ["fits.cu", "large.cu"], GPU_LINK="bundle")
 fits = env.GpuModule("fits", ["fits.cu"])
 env.GpuProgram("build/net", env.GpuModule("net", [], submodules=[image, apart, fits]))

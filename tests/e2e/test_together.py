@@ -213,7 +213,7 @@ def test_m14_a_helper_is_made_with_its_owners_tools(project: Project, toolkit: T
     assert "module one: helper fills: GPU_CUDA_PATH cannot be another one than the module's" in said
     tuned(project, [("one", {"GPU_PROVIDER": "ptxas"}), ("text", {})], "GPU_PROVIDER='none'").build()
     plans = sorted(name for name in project.files("build/net/fills*/sm_90.plan.json"))
-    assert plans == ["build/net/fills.auto/sm_90.plan.json", "build/net/fills.ptxas/sm_90.plan.json"]
+    assert plans == ["build/net/fills.merge.auto/sm_90.plan.json", "build/net/fills.merge.ptxas/sm_90.plan.json"]
     project.idle()
 
 

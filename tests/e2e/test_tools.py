@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from elftools.elf.elffile import ELFFile
-from project import HEAD, LL_HEAD, Project, ll
+from project import HEAD, IMAGE, LL_HEAD, Project, ll
 
 import scons_gpu
 
@@ -38,7 +38,7 @@ def net(project: Project) -> Project:
 
 
 def test_t4_a_toolkit_that_is_named_is_taken(net: Project, toolkit: Toolkit) -> None:
-    net.build(f"GPU_CUDA_PATH={toolkit.root}")
+    net.build(f"GPU_CUDA_PATH={toolkit.root}", "GPU_LINK=image")
     assert toolkit.counts() == {"ptxas": 2, "nvlink": 1, "fatbinary": 1}
 
 
@@ -112,7 +112,7 @@ def test_t5_what_the_user_set_before_stays(project: Project) -> None:
         f'env = Environment(GPU_ARCHS=["sm_80"], GPU_OPT=1, tools=["gpu"], toolpath=[{scons_gpu.TOOLPATH!r}])\nenv.Tool("gpu")\n'
         'print(env["GPU_ARCHS"], env["GPU_OPT"], env["GPU_LINK"])\n',
     )
-    assert project.build("-s").stdout == "['sm_80'] 1 image\n"
+    assert project.build("-s").stdout == "['sm_80'] 1 auto\n"
 
 
 def test_t5_a_build_with_nothing_to_do_starts_no_process(project: Project) -> None:
@@ -254,7 +254,8 @@ def test_t7_a_flood_is_cut(project: Project) -> None:
 def test_t8_wrappers_around_the_real_tools_agree_with_log_and_stats(project: Project, toolkit: Toolkit) -> None:
     project.write(
         "SConstruct",
-        """
+        IMAGE
+        + """
 then = env.GpuModule("then", ["then.cu"])
 other = env.GpuModule("else", ["else.ll"])
 env.GpuProgram("build/net", env.GpuModule("net", ["net.ll"], submodules=[then, other]))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MODULES = """
-image = env.GpuModule("image", ["net.ll"])
+image = env.GpuModule("image", ["net.ll"], GPU_LINK="image")
 apart = env.GpuModule("apart", ["net.ll"], GPU_LINK="bundle")
 whole = env.GpuModule("whole", ["net.ll"], GPU_LINK="whole")
 merged = env.GpuModule("merged", ["net.ll"], GPU_LINK="merge")

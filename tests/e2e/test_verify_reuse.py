@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from project import CUDA, HEAD, LL_HEAD, Project, ll
+from project import CUDA, HEAD, IMAGE, LL_HEAD, Project, ll
 
 from scons_gpu.store import record, sealed
 from scons_gpu.store.store import record_path
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from scons_gpu.toolchain.tools import Toolchain
 
-NET = 'env.GpuProgram("build/net", env.GpuModule("net", ["net.ll"]))\n'
+NET = IMAGE + 'env.GpuProgram("build/net", env.GpuModule("net", ["net.ll"]))\n'
 TREE = """\
 then = env.GpuModule("then", ["then.ll"])
 els = env.GpuModule("else", ["else.ll"])

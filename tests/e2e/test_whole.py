@@ -8,7 +8,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from project import CUDA, LL_HEAD, Project, ll
+from project import CUDA, IMAGE, LL_HEAD, Project, ll
 
 from scons_gpu.link import elf
 
@@ -145,7 +145,7 @@ def test_r7_equal_bytes_at_any_j_and_in_any_folder(project: Project, tmp_path: P
 
 
 def test_another_link_mode_is_another_link_and_lowers_nothing(project: Project) -> None:
-    project.write("SConstruct", 'env.GpuProgram("build/net", env.GpuModule("net", ["net.ll"]))\n')
+    project.write("SConstruct", IMAGE + 'env.GpuProgram("build/net", env.GpuModule("net", ["net.ll"]))\n')
     project.write("net.ll", ll("one=1.0", "two=2.0", head=STATE))
     project.build()
     image = project.bytes("build/net/net/sm_90.cubin")
@@ -320,7 +320,9 @@ def test_the_step_by_hand_makes_the_same_image(project: Project) -> None:
 
 
 def test_a_cubin_alone_may_be_whole(project: Project) -> None:
-    project.write("SConstruct", 'env.Cubin("one.cubin", ["net.ll"], GPU_LINK="whole")\nenv.Cubin("two.cubin", ["net.ll"])\n')
+    project.write(
+        "SConstruct", 'env.Cubin("one.cubin", ["net.ll"], GPU_LINK="whole")\nenv.Cubin("two.cubin", ["net.ll"], GPU_LINK="image")\n'
+    )
     project.write("net.ll", ll("one=1.0", "two=2.0", head=STATE))
     project.build("-j2")
     assert project.done()["assemble"] == 3  # two kernels and the state, of the linked one

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from project import CUDA, Project, ll
+from project import CUDA, IMAGE, Project, ll
 from toolkits import Toolkit, write
 
 from scons_gpu.inspect.ask import ask, lines
@@ -28,6 +28,7 @@ import scons_gpu
 env = Environment(tools=["gpu"], toolpath=[scons_gpu.TOOLPATH], GPU_ARCHS=["sm_90"])
 """
     + CUDA
+    + IMAGE
     + """\
 env.Append(GPU_CLANGFLAGS=["-include", "before.h"])
 env.Command("made.h", "made.txt", Copy("$TARGET", "$SOURCE"))

@@ -31,7 +31,7 @@ def read(env: Any, arguments: dict[str, Any] | None = None, **overrides: Any) ->
 def test_defaults(env: Any) -> None:
     found = read(env)
     assert [target.name for target in found.archs] == ["sm_90"]
-    assert (found.opt, found.link, found.provider) == (3, "image", "auto")
+    assert (found.opt, found.link, found.provider) == (3, "auto", "auto")
     assert (found.ftz, found.fast_math, found.lineinfo, found.debug, found.share_twins, found.verify_reuse) == (False,) * 6
     assert found.assemble.maxrregcount is None
     assert [path.name for path in found.store] == [".gpu-store"]
@@ -73,7 +73,7 @@ def test_one_variable_may_mean_another_too(env: Any) -> None:
         ("GPU_OPT", "fast", "GPU_OPT=fast is not a number from 0 to 3"),
         ("GPU_MAXRREGCOUNT", "8", "GPU_MAXRREGCOUNT=8 is not a number from 16 to 255"),
         ("GPU_LINEINFO", "perhaps", "GPU_LINEINFO=perhaps is neither yes nor no"),
-        ("GPU_LINK", "static", "GPU_LINK=static is not known\n  it is one of image, auto, merge, bundle, whole"),
+        ("GPU_LINK", "static", "GPU_LINK=static is not known\n  it is one of auto, merge, image, whole, bundle"),
         ("GPU_LOWER", "nvcc", "GPU_LOWER=nvcc is not known\n  it is one of auto, llvm"),
         ("GPU_PROVIDER", "clang", "GPU_PROVIDER=clang is not known\n  it is auto, ptxas, nvptxcompiler"),
         ("GPU_FRONTEND", "gcc", "GPU_FRONTEND=gcc is not known\n  it is one of auto, clang, nvcc, nvrtc"),

@@ -88,7 +88,7 @@ def _kernels(file: str, read: elf.Cubin, builds: Mapping[str, Build]) -> Iterato
 def _fatbin(file: str, module: Module, files: Mapping[str, bytes], most: int) -> Iterator[Problem]:
     """It holds the images and nothing else; PTX in it has lost its comments, so its kernels are compared."""
     entries = fatbin_entries.read_fatbin(files[file], path=file, most=most)
-    codes = {image.file: files[image.file] for image in module.images.values() if not image.file.endswith(".ptx")}
+    codes = {image.file: fatbin_entries.filled(files[image.file]) for image in module.images.values() if not image.file.endswith(".ptx")}
     held = [entry.data for entry in entries if entry.kind == "elf"]
     for name, data in sorted(codes.items()):
         if held.count(data) != 1:

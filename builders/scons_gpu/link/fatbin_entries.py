@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from scons_gpu.errors import DamagedError
 from scons_gpu.link import zstd
 
-__all__ = ["FatbinEntry", "read_fatbin"]
+__all__ = ["FatbinEntry", "filled", "read_fatbin"]
 
 _HEADER = struct.Struct("<IHHQ")  # magic, version, size of this header, bytes that follow
 _ENTRY = struct.Struct("<HHIQIIHHIQQQQ")
@@ -30,7 +30,12 @@ class FatbinEntry:
     number: int
     """Its architecture, without a suffix: 90."""
     data: bytes | None
-    """None: packed in a way that is not read here."""
+    """As `filled` has it; None: packed in a way that is not read here."""
+
+
+def filled(code: bytes) -> bytes:
+    """Machine code as it stands in a fatbin: an entry has a multiple of eight bytes."""
+    return code + bytes(-len(code) % 8)
 
 
 def read_fatbin(data: bytes, *, path: str, most: int) -> list[FatbinEntry]:

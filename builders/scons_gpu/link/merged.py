@@ -60,7 +60,7 @@ class Merged:
 
 def alone(part: Part) -> bool:
     """Whether a part may be assembled as a program of its own: as far as its source tells, it shares nothing."""
-    return part.role == "unit" and not part.uses
+    return part.role == "unit" and not part.uses and not part.names
 
 
 def with_first(text: str) -> str:

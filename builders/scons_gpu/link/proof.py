@@ -6,9 +6,12 @@ with the assembler's own.
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scons_gpu.errors import GpuError
+from scons_gpu.errors import GpuError, ToolStoppedError
 from scons_gpu.link.merge import Input, merge_objects
 from scons_gpu.link.merged import FIRST, with_first
 from scons_gpu.link.proof_ptx import BOUND, CLUSTER, DECLARED, SINGLE, STATE, TOGETHER, unit
@@ -23,17 +26,30 @@ __all__ = ["prove"]
 
 
 def prove(target: Target, compile_: Callable[[str], bytes]) -> str:
-    """What differs; empty where every image is the assembler's own. `compile_` makes a whole object of PTX."""
+    """What differs; empty where every image is the assembler's own. `compile_` makes a whole object of PTX.
+
+    Raises ToolStoppedError where the assembler was ended from outside.
+    """
     version = max(least_ptx(target), _LEAST)
-    tried = _Tried(head=f"{version // 10}.{version % 10}", target=target, compile=compile_)
     single = {**SINGLE, **(CLUSTER if target.number >= _CLUSTERS else {})}
-    for name, kernels in {
+    files = _Files(head=f"{version // 10}.{version % 10}", target=target, units={**single, **TOGETHER})
+    asked = {
         "units that stand alone": [name for name in single if name != BOUND],
         "units beside an undefined shared array": list(single),
         "units that share memory": [*TOGETHER, *single],
         "units among those that share memory": sorted([*TOGETHER, *single]),
-    }.items():
-        if why := tried.differs({**single, **TOGETHER}, kernels):
+    }
+    texts = {text for kernels in asked.values() for text in (files.whole(kernels), *files.parts(kernels).values())}
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        made = {text: pool.submit(compile_, text) for text in sorted(texts)}
+    for name, kernels in asked.items():
+        try:
+            why = "" if _same(files, kernels, {text: each.result for text, each in made.items()}) else "give other bytes than in one piece"
+        except ToolStoppedError:  # it says nothing of what the assembler makes: to be tried again
+            raise
+        except GpuError as error:
+            why = f"do not merge: {error.what}"
+        if why:
             return f"{name} {why}"
     return ""
 
@@ -41,31 +57,39 @@ def prove(target: Target, compile_: Callable[[str], bytes]) -> str:
 _CLUSTERS, _LEAST = 90, 70  # sm_90; PTX 7.0
 
 
-class _Tried:
-    def __init__(self, *, head: str, target: Target, compile: Callable[[str], bytes]) -> None:  # noqa: A002 - what it does
-        self._head, self._target, self._compile = head, target, compile
+def _same(files: _Files, kernels: Sequence[str], compiled: Mapping[str, Callable[[], bytes]]) -> bool:
+    objects = [Input(name, compiled[text]()) for name, text in files.parts(kernels).items()]
+    places = {name: place for place, name in enumerate(kernels)}
+    merged = merge_objects(objects, places=places, without=FIRST, dynamic=16 if BOUND in kernels else 0)
+    return merged == compiled[files.whole(kernels)]()
 
-    def differs(self, units: Mapping[str, str], kernels: Sequence[str]) -> str:
-        """Why merging does not give the bytes of one piece; empty where it does."""
-        try:
-            return "" if self._same(units, kernels) else "give other bytes than in one piece"
-        except GpuError as error:
-            return f"do not merge: {error.what}"
 
-    def _same(self, units: Mapping[str, str], kernels: Sequence[str]) -> bool:
-        together = [name for name in kernels if name in TOGETHER]
-        whole = self._text([STATE] if together else [], [units[name] for name in kernels])
-        objects = [Input(name, self._compile(self._text([], [units[name]]))) for name in kernels if name not in TOGETHER]
+@dataclass(frozen=True)
+class _Files:
+    """What is assembled."""
+
+    head: str
+    """PTX version."""
+    target: Target
+    units: Mapping[str, str]
+
+    def whole(self, kernels: Sequence[str]) -> str:
+        """One piece."""
+        shares = any(name in TOGETHER for name in kernels)
+        return self._text([STATE] if shares else [], [self.units[name] for name in kernels])
+
+    def parts(self, kernels: Sequence[str]) -> dict[str, str]:
+        """Label → PTX, of what is merged."""
+        found = {name: self._text([], [self.units[name]]) for name in kernels if name not in TOGETHER}
+        together = [TOGETHER[name] for name in kernels if name in TOGETHER]
         if together:
-            text = self._text([STATE], [TOGETHER[name] for name in together])
-            text += "" if kernels[-1] in together else with_first("")
-            objects.append(Input("what shares memory", self._compile(text)))
-        places = {name: place for place, name in enumerate(kernels)}
-        return merge_objects(objects, places=places, without=FIRST, dynamic=16 if BOUND in kernels else 0) == self._compile(whole)
+            last = "" if kernels[-1] in TOGETHER else with_first("")
+            found["what shares memory"] = self._text([STATE], together) + last
+        return found
 
     def _text(self, first: Sequence[str], bodies: Sequence[str]) -> str:
         """One file: what a unit declares of the module's memory stands there already."""
         text = "".join((*first, *bodies))
         for line in DECLARED if first else ():
             text = text.replace(line, "")
-        return unit(text, self._target, self._head)
+        return unit(text, self.target, self.head)

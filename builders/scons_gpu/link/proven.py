@@ -23,7 +23,10 @@ _FORMAT = "3"
 
 
 def unproven(provider: Provider, target: Target, *, tool: str, facts: Path) -> str:
-    """Why the objects that `provider` makes for `target` are not merged; empty where they are. `tool` is the path of what assembles."""
+    """Why the objects that `provider` makes for `target` are not merged; empty where they are. `tool` is the path of what assembles.
+
+    Raises ToolStoppedError where that was ended from outside while it was tried: then nothing is known, and nothing kept.
+    """
 
     def find_out(_: object) -> dict[str, str]:
         from scons_gpu.link.proof import prove  # noqa: PLC0415 - once with a toolkit

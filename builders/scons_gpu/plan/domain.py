@@ -6,7 +6,7 @@ lets pass in silence is refused here: types that differ, and weak definitions th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from scons_gpu.errors import GpuError, MissingSymbolError, RefusedError
@@ -70,6 +70,8 @@ class Taken:
     """Each with the place of its source."""
     uses: frozenset[str] = frozenset()
     """State and tables."""
+    names: frozenset[str] = frozenset()
+    """Kernels."""
     renames: tuple[tuple[str, str], ...] = ()
     """(Table as the part's text calls it, as the image does)."""
 
@@ -178,11 +180,12 @@ class Domain:
         found: dict[str, _Owner] = {}
         seen: set[tuple[str, bool]] = set()
         uses: set[str] = set()
+        names: set[str] = set()
         tables: dict[int, dict[str, str]] = {}
         for ask in waiting:  # grows
             owner = self._own.get((place, ask.symbol)) or self._exports.get(ask.symbol)
             if owner is None:
-                uses |= self._left_to_link(ask)
+                (uses if ask.symbol in self._variables else names).update(self._left_to_link(ask))
                 continue
             if self.indexes[ask.place].language == "ptx":
                 raise self._refused(ask, owner.place, f"PTX is joined with nothing: define it in {self._source(ask.place)}")
@@ -195,9 +198,10 @@ class Domain:
             self._check_offer(ask, owner, near=near)
             seen.add((ask.symbol, near))
             found[ask.symbol] = owner
+            names.update(owner.offer.names)
             for optional, pairs in enumerate((owner.offer.needs, owner.offer.lacks)):
                 waiting += [_Ask(owner.place, symbol, user, bool(optional), near) for symbol, user in pairs]
-        return self._taken(place, found, uses, tables, dropped=dropped)
+        return replace(self._taken(place, found, uses, tables, dropped=dropped), names=frozenset(names))
 
     def _taken(
         self, place: int, found: Mapping[str, _Owner], uses: set[str], tables: Mapping[int, Mapping[str, str]], *, dropped: Sequence[str]
@@ -253,7 +257,7 @@ class Domain:
             )
         if variable:
             self._check_type(ask, place, variable[1].type)
-        return {ask.symbol} if variable else set()
+        return {ask.symbol}
 
     def _check_offer(self, ask: _Ask, owner: _Owner, *, near: bool) -> None:
         if owner.offer.refused:

@@ -23,7 +23,7 @@ __all__ = [
     "to_text",
 ]
 
-FORMAT = "scons-gpu/plan/3"
+FORMAT = "scons-gpu/plan/4"
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,8 @@ class Part:
     """Symbols of state or tables that the part defines."""
     uses: tuple[str, ...] = ()
     """Symbols of state or tables that the part leaves to others."""
+    names: tuple[str, ...] = ()
+    """Kernels of other parts that it names, and its own that other parts name."""
     libdevice: bool = False
     language: str = "ir"
     """`ir`, or `ptx`: what its slice is. PTX is not lowered."""
@@ -217,6 +219,7 @@ def part_from_json(part: dict[str, Any]) -> Part:
             "renames": tuple((old, new) for old, new in part["renames"]),
             "defines": tuple(part["defines"]),
             "uses": tuple(part["uses"]),
+            "names": tuple(part["names"]),
             "joins": tuple(map(_joined, part["joins"])),
         }
     )

@@ -92,7 +92,7 @@ def plan(  # noqa: PLR0913 - one keyword for each thing that decides
                 if not _has_candidates(unit, index.source, tuned):
                     _add_unit(draft, unit, place=place, domain=domain)
         _check_constants(draft)
-        candidates = _problems(draft, tuned, indexes, domain=domain)
+        candidates = _tell_named(draft, _problems(draft, tuned, indexes, domain=domain))
         check(draft.held, link=link)
     except GpuError as error:
         raise error.at(module=module, arch=arch) from None
@@ -112,6 +112,21 @@ def plan(  # noqa: PLR0913 - one keyword for each thing that decides
         ),
         notes=tuple((index.source, note) for index in indexes for note in index.notes),
         problems=candidates,
+    )
+
+
+def _tell_named(draft: _Draft, candidates: tuple[PlannedProblem, ...]) -> tuple[PlannedProblem, ...]:
+    """Parts whose kernels others name hear of it."""
+    named = {symbol for each in draft.held for symbol in each.part.names}
+    if not named:
+        return candidates
+
+    def told(part: Part | None) -> Part | None:
+        return part and replace(part, names=tuple(sorted({*part.names, *named.intersection(each.symbol for each in part.kernels)})))
+
+    draft.units |= {name: new for name, part in draft.units.items() if (new := told(part))}
+    return tuple(
+        replace(problem, candidates=tuple(replace(each, part=told(each.part)) for each in problem.candidates)) for problem in candidates
     )
 
 
@@ -160,6 +175,7 @@ def _add_state_part(draft: _Draft, index: Index, *, place: int, domain: Domain) 
         renames=pairs,
         defines=tuple(sorted(renames.get(state.symbol, state.symbol) for state in index.state if state.symbol not in dropped)),
         uses=tuple(sorted(taken.uses)),
+        names=tuple(sorted({*index.state_names, *taken.names})),
         libdevice=libdevice,
         language=index.language,
         joins=taken.joins,
@@ -238,6 +254,7 @@ def _part(draft: _Draft, unit: Unit, *, place: int, domain: Domain, key: Key) ->
         joined=unit.joined,
         renames=pairs,
         uses=tuple(sorted({*(renames.get(symbol, symbol) for symbol in unit.state), *unit.tables, *taken.uses})),
+        names=tuple(sorted({*unit.names, *taken.names})),
         libdevice=libdevice,
         language=index.language,
         joins=taken.joins,

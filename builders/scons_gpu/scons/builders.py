@@ -60,7 +60,7 @@ def _whole_chain(  # noqa: PLR0913 - a builder's arguments
         raise UsageError(msg, hint="name a real architecture, as sm_90, or use env.Ptx")
     workspace = session.workspace(module.settings.store, fallback=path.parent / ".gpu-store")
     tools = _tools(session, workspace, module.settings)
-    module = settled(session, module, tools, workspace.facts)
+    module = settled(workspace, module, tools)
     folder = path.with_name(f"{path.name}.parts") / module.name
     place = session.place(str(path))
     chain = Chain(session=session, workspace=workspace, env=env, module=module, folder=folder, tools=tools, place=place)

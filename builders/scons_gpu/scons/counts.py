@@ -104,6 +104,7 @@ def names(plans: Iterable[Path]) -> set[str]:
         found |= set(_read(path.with_name(path.name.replace(".plan.json", ".choice.json"))).get("names", ()))
         side = _read(path.with_name(path.name.replace(".plan.json", ".link.json")))
         found |= {entry["object"] for entry in side.get("parts", {}).values() if entry.get("object")}
+        found |= set(side.get("besides", ()))
     return found
 
 

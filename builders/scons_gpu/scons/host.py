@@ -184,7 +184,7 @@ def _device(env: Any, session: Session, workspace: Workspace, module: Module, *,
     key = (module.sources[0].node, module.sources[0].options, module.settings)
     if key not in workspace.halves:
         tools = session.toolchain(module.settings, workspace.facts)
-        module = settled(session, module, tools, workspace.facts)
+        module = settled(workspace, module, tools)
         check_tools(session, tools, module.settings.archs, choice_for(tools, module.settings, workspace.facts))
         kind = device_link.SourceChain if module.sources[0].options.relocatable else Chain
         chain = kind(

@@ -139,6 +139,8 @@ class OnePlan(Linking):
     plan: Path
     libraries: Libraries | None = None
     """What is linked besides its units."""
+    besides: set[str] = field(default_factory=set, init=False)
+    """What the link took of the store that is no part's: the next one wants it too."""
     understood: Collection[str] = field(default=(), init=False)
     """Objects, by their SHA-256, of which a merge knows all."""
 
@@ -177,7 +179,8 @@ class OnePlan(Linking):
         entries = self.entries(self.recipe, plan)
         outcome, data, resources = self.make(plan, entries)
         self._remove_other()
-        write_atomic(self.sidecar, sidecar.to_text(plan, entries, data, resources, understood=self.understood))
+        told = sidecar.to_text(plan, entries, data, resources, besides=self.besides, understood=self.understood)
+        write_atomic(self.sidecar, told)
         write_atomic(self.target, data)
         if self.recipe.dump is not None:
             said = unit_files.write_image(self.recipe, self.target)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scons_gpu.assemble.key import object_key
-from scons_gpu.errors import LinkError, UsageError
+from scons_gpu.errors import LinkError, ToolStoppedError, UsageError
 from scons_gpu.scons import sidecar
 from scons_gpu.scons.images import OnePlan
 from scons_gpu.scons.later import later
@@ -21,12 +21,11 @@ from scons_gpu.workers.isolated import isolated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from scons_gpu.link import merged, proven, unknown, whole
     from scons_gpu.plan import Plan
     from scons_gpu.scons.modules import Module
-    from scons_gpu.scons.session import Session
+    from scons_gpu.scons.session import Workspace
     from scons_gpu.store.record import Entry, Resources
     from scons_gpu.toolchain.tools import Toolchain
 else:
@@ -63,7 +62,9 @@ class MergeJob(OnePlan):
             raise LinkError(msg)
         self.understood = made.understood
         # An object that was made before anybody knew that its kernel shares memory is in no image.
-        entries |= {part.digest: entry for part in plan.parts if part.digest in made.together and (entry := self.recipe.ptx_entry(part))}
+        shared = {part.digest: entry for part in plan.parts if part.digest in made.together and (entry := self.recipe.ptx_entry(part))}
+        self.besides |= {entries[digest].path.name for digest in shared}
+        entries |= shared
         together = made.made
         outcome = Outcome(output=made.output, cpu=together.cpu, peak_kib=together.peak_kib) if together else Outcome()
         return outcome, made.data, together.resources if together else ()
@@ -76,6 +77,7 @@ class MergeJob(OnePlan):
             digest=hashlib.sha256(text.encode()).hexdigest(), kind="whole", provider=provider, options=options, target=recipe.target
         )
         path = store.claim("object", digest.fields(dict(key)), key, suffix=".whole.cubin")
+        self.besides.add(path.name)
         if (kept := store.load(path)) is not None:
             return merged.Together(data=kept.data, output=kept.record.output, resources=tuple(kept.record.resources))
         made = provider.compile(text, target=recipe.target, options=options)
@@ -94,19 +96,24 @@ class MergeJob(OnePlan):
         return Outcome(output=said, cpu=made.cpu, peak_kib=made.peak_kib), made.data, resources
 
 
-def settled(session: Session, module: Module, tools: Toolchain, facts: Path) -> Module:
+def settled(workspace: Workspace, module: Module, tools: Toolchain) -> Module:
     """The module with the link mode that `auto` comes to.
 
-    Raises UsageError for a module that is to be merged, by name, and whose tools or options do not let it.
+    Raises UsageError for a module that is to be merged, by name, and whose tools or options do not let it, and ToolStoppedError where
+    the assembler was ended from outside before that was known.
     """
     wanted = module.settings.link
     if wanted not in {"auto", "merge"}:
         return module
-    why = _several_options(module) or _unmergeable(session, module, tools, facts)
+    try:
+        why = _several_options(module) or _unmergeable(workspace, module, tools)
+    except ToolStoppedError as error:
+        error.what = f"{error.what} while GPU_LINK={wanted} found out whether its objects merge"
+        raise error.at(module=module.name) from None
     if wanted == "auto":
         why = why or _asked_for_a_link(module) or _several_targets(module)
         if why:
-            session.warn(f"GPU_LINK=auto links images: {why}")
+            workspace.unmerged.setdefault(why, []).append(module.name)
         return dataclasses.replace(module, settings=dataclasses.replace(module.settings, link="image" if why else "merge", auto=True))
     if why:
         msg = f"module {module.name}: GPU_LINK=merge: {why}"
@@ -121,7 +128,7 @@ def _several_options(module: Module) -> str:
     for who, own in asked:
         for name, variable in ASSEMBLING.items():
             if getattr(own.assemble, name) != getattr(module.settings.assemble, name):
-                return f"{who} of module {module.name} have {variable} of their own, and one image of merged objects has one value of it"
+                return f"{who} have {variable} of their own, and one image of merged objects has one value of it"
     return ""
 
 
@@ -134,17 +141,17 @@ def _asked_for_a_link(module: Module) -> str:
 def _several_targets(module: Module) -> str:
     """PTX says itself which version and target it is for: whether its objects go together with others shows at the link alone."""
     ptx = next((source.name for source in module.sources if source.stem.endswith(".ptx")), "")
-    return f"{ptx} is PTX, beside other sources of module {module.name}" if ptx and len(module.sources) > 1 else ""
+    return f"{ptx} is PTX, beside other sources" if ptx and len(module.sources) > 1 else ""
 
 
-def _unmergeable(session: Session, module: Module, tools: Toolchain, facts: Path) -> str:
-    settings = module.settings
+def _unmergeable(workspace: Workspace, module: Module, tools: Toolchain) -> str:
+    settings, facts = module.settings, workspace.facts
     if settings.lineinfo or settings.debug:
         return proven.DEBUG
     choice = choice_for(tools, settings, facts, needs=("compile",))
     if choice is None or choice.making is None:
         return ""  # the module ends with PTX
-    provider, tool = isolated(choice.making, session.run), choice.making.compiler
+    provider, tool = isolated(choice.making, workspace.session.run), choice.making.compiler
     for target in settings.archs:
         if target.real and (why := proven.unproven(provider, target, tool=tool.path, facts=facts)):
             return f"{tool.name} {tool.version} for {target.name}: {why}"

@@ -452,7 +452,7 @@ def _module(env: Any, session: Session, workspace: Workspace, module: Module, ba
     if module.bypass or not module.sources:
         return ModuleNode(module=module, node=None, path=None, plans=())
     tools = session.toolchain(module.settings, workspace.facts)
-    module = settled(session, module, tools, workspace.facts)
+    module = settled(workspace, module, tools)
     check_tools(session, tools, module.settings.archs, choice_for(tools, module.settings, workspace.facts))
     chain = Chain(
         session=session,

@@ -73,6 +73,8 @@ class Workspace:
     late: threading.Lock = field(default_factory=threading.Lock)
     """Held while candidates are compiled that a tuning file had made needless."""
     shown: set[tuple[str, str]] = field(default_factory=set)
+    unmerged: dict[str, list[str]] = field(default_factory=dict)
+    """Why `GPU_LINK=auto` links images, and not merges → modules."""
     spent: dict[str, float] = field(default_factory=dict)
     """Kernel and architecture → seconds that it took in this run."""
 
@@ -104,6 +106,7 @@ class Workspace:
             "plans": [str(path) for path in plans],
             "units_needed": sorted(self.needed.copy()),
             "units_deferred": sorted(self.deferred.copy()),
+            "unmerged": self.unmerged,
             "wall_seconds": round(time.time() - self.session.started, 3),
             **counts.count(plans, self.log).record(),
         }
@@ -225,6 +228,9 @@ class Session:
         counted = stats(workspace.log.written, build=self.build)
         # A run that another's mistake ended, in an SConscript or for want of a source, may have come to nothing of ours.
         if not (asked.silent() or (_internals.failed() and counted.did_nothing)):
+            for why, modules in {} if counted.did_nothing else workspace.unmerged.items():
+                more = f" and {len(modules) - 1} more" if modules[1:] else ""
+                self.warn(f"GPU_LINK=auto links the image of {modules[0]}{more}: {why}")
             sys.stdout.write(summary(counted) + "\n")
             sys.stdout.flush()
 

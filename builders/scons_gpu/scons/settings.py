@@ -49,8 +49,8 @@ VARIABLES: dict[str, tuple[Any, str]] = {
     "GPU_ARCHS": ((), "architectures, as sm_90, 90a, compute_90 or 8.6+PTX; there is no default"),
     "GPU_OPT": (3, "optimisation level of what lowers and of the assembler, 0 to 3"),
     "GPU_LINK": (
-        "image",
-        "image: one linked cubin per module; merge: one merged of whole objects; auto: merge or image; whole: in one piece; bundle: apart",
+        "auto",
+        "auto: merge or image; merge: one cubin of whole objects; image: one linked cubin; whole: assembled in one piece; bundle: apart",
     ),
     "GPU_LOWER": ("auto", "auto: libNVVM where it reads our IR, else LLVM; llvm; nvvm: an error where libNVVM does not"),
     "GPU_PROVIDER": ("auto", "what assembles and links: auto, ptxas, nvptxcompiler, nvjitlink, driver, none, or a pair as ptxas+nvjitlink"),
@@ -94,7 +94,7 @@ PER_SOURCE = {
 }
 """What one source may have of its own → the field of `ClangOptions` that it becomes."""
 CHOICES = {
-    "GPU_LINK": ("image", "auto", "merge", "bundle", "whole"),
+    "GPU_LINK": ("auto", "merge", "image", "whole", "bundle"),
     "GPU_LOWER": ("auto", "llvm", "nvvm"),
     "GPU_DEFER": ("auto", "always"),
     "GPU_FRONTEND": ("auto", "clang", "nvcc", "nvrtc"),

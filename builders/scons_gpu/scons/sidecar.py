@@ -29,11 +29,19 @@ else:
 __all__ = ["read", "to_text", "understood"]
 
 
-def to_text(plan: Plan, entries: Mapping[str, Entry], data: bytes, made: Sequence[Resources], *, understood: Collection[str] = ()) -> str:
+def to_text(  # noqa: PLR0913 - all that a link knows when it is through
+    plan: Plan,
+    entries: Mapping[str, Entry],
+    data: bytes,
+    made: Sequence[Resources],
+    *,
+    besides: Collection[str] = (),
+    understood: Collection[str] = (),
+) -> str:
     """What the manifest has to know of an image's parts when the store is gone: each object's name, and what its assembler reported.
 
-    `made`: the same of kernels that the link itself assembled. `understood`: the objects, by their SHA-256, in which a merge found nothing
-    that it does not know.
+    `made`: the same of kernels that the link itself assembled. `besides`: further entries of the store that the next link will look for.
+    `understood`: the objects, by their SHA-256, in which a merge found nothing that it does not know.
     """
     reported = {each.kernel: each for each in made}
     parts = {
@@ -45,7 +53,7 @@ def to_text(plan: Plan, entries: Mapping[str, Entry], data: bytes, made: Sequenc
         for entry in (entries[part.digest],)
     }
     told = {"understood": {"by": identity(), "objects": sorted(understood)}} if understood else {}
-    return sealed.to_text({"image": hashlib.sha256(data).hexdigest(), "parts": parts, **told})
+    return sealed.to_text({"image": hashlib.sha256(data).hexdigest(), "parts": parts, "besides": sorted(besides), **told})
 
 
 def understood(path: Path) -> frozenset[str]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["INDEX_FORMAT", "split"]
 
-INDEX_FORMAT = "scons-gpu/index/4"
+INDEX_FORMAT = "scons-gpu/index/5"
 """Format of the index file. It stands here because the graph names it, and reads no index."""
 
 

@@ -74,6 +74,8 @@ class Unit:
     """Symbols of the state it declares (image form), sorted."""
     tables: tuple[str, ...] = ()
     """Symbols of the hoisted tables it sees as available_externally (image form), sorted."""
+    names: tuple[str, ...] = ()
+    """Kernels that it names and does not hold (image form), sorted."""
     needs: tuple[tuple[str, str], ...] = ()
     """(undefined function, its caller), sorted: nobody in this source defines it and no device runtime does. Also what the source
     defines and the text leaves out: what other sources could replace, or are to have in the same way."""
@@ -128,6 +130,7 @@ class Offer:
     state: tuple[str, ...] = ()
     """State that the text declares; in closed form also kernels that it names: a bundle's unit could share neither."""
     tables: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     needs: tuple[tuple[str, str], ...] = ()
     lacks: tuple[tuple[str, str], ...] = ()
     libdevice: bool = False
@@ -170,6 +173,8 @@ class Index:
     state_lacks: tuple[tuple[str, str], ...] = ()
     state_shared: tuple[str, ...] = ()
     """Shared memory of functions that initial values lead to."""
+    state_names: tuple[str, ...] = ()
+    """Kernels that initial values lead to."""
     tables: tuple[Table, ...] = ()
     exports: tuple[Export, ...] = ()
     declared: tuple[tuple[str, Type], ...] = ()
@@ -210,6 +215,7 @@ def _index(data: dict[str, Any]) -> Index:
             "state_needs": _pairs(data["state_needs"]),
             "state_lacks": _pairs(data["state_lacks"]),
             "state_shared": tuple(data["state_shared"]),
+            "state_names": tuple(data["state_names"]),
             "tables": tuple(Table(**table) for table in data["tables"]),
             "exports": tuple(map(_export, data["exports"])),
             "declared": tuple((symbol, Type(**kind)) for symbol, kind in data["declared"]),
@@ -233,6 +239,7 @@ def _common(data: dict[str, Any]) -> dict[str, Any]:
         **data,
         "state": tuple(data["state"]),
         "tables": tuple(data["tables"]),
+        "names": tuple(data["names"]),
         "needs": _pairs(data["needs"]),
         "lacks": _pairs(data["lacks"]),
         "indirect": tuple(data["indirect"]),

@@ -76,6 +76,7 @@ class _Splitter:
             state=state,
             state_slice=self._put(slice_.text) if slice_ else "",
             state_needs=self._graph.needs(self._state_users()) if slice_ else (),
+            state_names=self._named(self._graph.members(self._graph.state, stop=self._graph.kernels)) if slice_ else (),
             exports=self._exports(),
             notes=(left_out,) if self._module.debug else (),
         )
@@ -124,10 +125,15 @@ class _Splitter:
             body=written.body,
             joined=", ".join(reasons) if len(kernels) > 1 else "",
             state=tuple(sorted(one.name for one in variables if one.name in self._graph.state)) if self._apart else (),
+            names=self._named(members, held=kernels),
             needs=self._graph.needs(name for name in members if self._holds(name, kernels)),
             shared=tuple(Shared(one.name, one.bytes, one.align) for one in shared),
             constant_bytes=sum(one.bytes for one in defined if one.space == "const"),
         )
+
+    def _named(self, members: Sequence[str], *, held: Sequence[str] = ()) -> tuple[str, ...]:
+        """The kernels among them that the text leaves to other objects."""
+        return tuple(sorted({name for name in members if name in self._graph.kernels} - {*held})) if self._apart else ()
 
     def _holds(self, name: str, kernels: Sequence[str]) -> bool:
         """Whether a unit of these kernels holds a member itself, and does not leave it to another object."""

@@ -79,6 +79,7 @@ class Splitter:
             state_needs=state_lacking.needs,
             state_lacks=state_lacking.lacks,
             state_shared=tuple(plain(symbol) for symbol in state_symbols if self.is_shared(symbol)),
+            state_names=self.kernels_of(state_symbols),
             tables=tables,
             exports=exports,
             declared=tuple(sorted(self._declared.items())),
@@ -170,6 +171,7 @@ class Splitter:
             joined=", ".join(reasons) if len(kernels) > 1 else "",
             state=tuple(sorted(names[symbol] for symbol in symbols if symbol in self._state_names)) if self.apart else (),
             tables=self.tables_of(symbols, names),
+            names=self.kernels_of(symbols, held=kernels),
             needs=lacking.needs,
             lacks=lacking.lacks,
             libdevice=lacking.libdevice,
@@ -194,6 +196,11 @@ class Splitter:
         variables = [self._module.variables[symbol] for symbol in symbols if symbol in self._module.variables] if self.apart else []
         seen = {names.get(found.symbol, "") for found in variables if self.tables.hoisted(found)}
         return tuple(sorted(name for name in seen if f"@{name}" in self._found))
+
+    def kernels_of(self, symbols: Sequence[str], *, held: Sequence[str] = ()) -> tuple[str, ...]:
+        """The kernels among them that the text leaves to other objects."""
+        found = self._graph.kernels if self.apart else ()
+        return tuple(sorted(plain(symbol) for symbol in symbols if symbol in found and symbol not in held))
 
     def shared_of(self, symbols: Sequence[str]) -> tuple[Shared, ...]:
         """The shared memory that a text of these defines."""

@@ -15,7 +15,7 @@ Every record has `build` (an id), `time` (seconds since 1970, when it was writte
 `end`     `ok`, `programs`, `plans` (paths), `modules`, `kernels`, `twins` (counts), `references` (units of all plans, for each
           module and architecture), `unique` (different digests among them), `units_needed` (digests of the units of
           every image whose link was due in this build, be it linked or failed), `units_deferred` (those of them that the link
-          takes as PTX), `wall_seconds`
+          takes as PTX), `unmerged` (why `GPU_LINK=auto` links images and does not merge → modules), `wall_seconds`
 
 Fields may be added, and are kept; readers pass over types and fields that they do not know. A build that was killed has no `end`.
 """
