@@ -16,7 +16,7 @@ from scons_gpu.link.stubs import Traces
 from scons_gpu.link.unknown import unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
 __all__ = ["Grafted", "fits", "graft", "traces"]
 
@@ -97,7 +97,21 @@ def graft(whole: Whole, donor: Whole, names: Collection[str]) -> Grafted:
         for symbol in before[table]:
             if id(symbol) not in kept and symbol.name in there:
                 moved[id(symbol)] = there[symbol.name]
+    for piece in whole.pieces:
+        if piece.name in names and (
+            lost := next((each for each in _references(piece) if id(each) not in kept and id(each) not in moved), None)
+        ):
+            unknown(whole.label, f"a reference of {piece.name} to {lost.name}")
     return Grafted(whole, donor, moved)
+
+
+def _references(piece: Piece) -> Iterator[Symbol]:
+    for section in piece.sections:
+        yield from (symbol for _, symbol in section.fixups)
+        if isinstance(section.info, Symbol):
+            yield section.info
+    for parts in piece.parts.values():
+        yield from (symbol for part in parts for _, symbol in part.fixups)
 
 
 def _symbols(whole: Whole, table: str) -> Iterable[Symbol]:
