@@ -28,7 +28,7 @@ from scons_gpu.assemble.provider import AssembleOptions
 from scons_gpu.assemble.ptxas import PtxasProvider
 from scons_gpu.errors import GpuError
 from scons_gpu.inspect.cubin import Cubin
-from scons_gpu.link.merged import Together, alone, link_merged
+from scons_gpu.link.merged import Forgetful, Together, alone, link_merged
 from scons_gpu.link.whole import assemble_whole
 from scons_gpu.plan import from_text
 from scons_gpu.store import record as records
@@ -72,7 +72,7 @@ class Bench:
         try:
             objects = {part.digest: self._entry(self._compile(ptx[part.digest].data.decode())) for part in plan.parts if alone(part)}
             begun = time.process_time()
-            made = link_merged(plan, objects, ptx=lambda part: ptx[part.digest], assemble=assemble)
+            made = link_merged(plan, objects, ptx=lambda part: ptx[part.digest], assembler=Forgetful(assemble))
             self.merging += time.process_time() - begun - spent
         except GpuError as error:
             return f"not merged: {error.what.partition(': ')[2] or error.what}"

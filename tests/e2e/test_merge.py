@@ -17,6 +17,7 @@ from scons_gpu.store import sealed
 from scons_gpu.store.store import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from toolkits import Toolkit
@@ -40,6 +41,7 @@ GLOBAL shares(int* data) { dynamic[threadIdx.x] = data[0]; __syncthreads(); data
 GLOBAL __launch_bounds__(128, 4) bound(float* data) { data[threadIdx.x] = sqrtf(data[0]); }
 GLOBAL keeps(int* data) { __shared__ int kept[65]; kept[threadIdx.x] = data[0]; __syncthreads(); data[1] = kept[data[2]]; }
 """
+FIGURES = ("registers", "stack_bytes", "shared_bytes", "constant_bytes", "spill_bytes")
 TOGETHER = {"states", "table", "prints"}
 THROUGH = """\
 #define GLOBAL extern "C" __global__ void
@@ -142,7 +144,7 @@ def test_a_link_checks_what_no_link_of_this_code_did(project: Project) -> None:
     told = sealed.from_text(side.read_bytes())
     store = Store([project.path(".gpu-store")])
     objects = {name: entry for path in store.root.glob("object/*/*.cubin") if (entry := store.load(path)) for name in _kernels(entry.data)}
-    assert told["understood"]["objects"] == sorted(entry.record.sha256 for entry in objects.values())
+    assert told["learned"]["understood"] == sorted(entry.record.sha256 for entry in objects.values())
     one = objects["one"]
     more = one.data + b"more"
     store.discard(one.path)
@@ -151,10 +153,10 @@ def test_a_link_checks_what_no_link_of_this_code_did(project: Project) -> None:
     project.write("net.ll", ll("one=1.0", "two=7.0"))
     assert "the object of one of net.ll is not laid out as merging knows it" in project.fail().stderr
     # A link that says it took these very bytes is believed, if it was this code's.
-    understood = {**told["understood"], "objects": [hashlib.sha256(more).hexdigest()]}
-    side.write_text(sealed.to_text({**_unsealed(told), "understood": {**understood, "by": "another"}}))
+    learned = {**told["learned"], "understood": [hashlib.sha256(more).hexdigest()]}
+    side.write_text(sealed.to_text({**_unsealed(told), "learned": {**learned, "by": "another"}}))
     assert "not laid out" in project.fail().stderr
-    side.write_text(sealed.to_text({**_unsealed(told), "understood": understood}))
+    side.write_text(sealed.to_text({**_unsealed(told), "learned": learned}))
     project.build()
     assert project.kernels("net") == ["one", "two"]
 
@@ -165,6 +167,68 @@ def _kernels(data: bytes) -> list[str]:
 
 def _unsealed(told: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in told.items() if name != "seal"}
+
+
+ASSERTING = """\
+extern "C" __device__ int vprintf(const char*, void*);
+extern "C" __device__ void __assertfail(const char*, const char*, unsigned, const char*, unsigned long);
+#define CHECK(test) if (!(test)) __assertfail(#test, "net.cu", 7, "kernel", 1)
+#define GLOBAL extern "C" __global__ void
+__device__ int counter;
+GLOBAL k0(float* x, int n) { CHECK(n > 0); x[threadIdx.x] += 10.5f; }
+GLOBAL k1(float* x, int n) { CHECK(n > 1); __shared__ float kept[32]; kept[threadIdx.x] = x[0]; __syncthreads(); x[1] = kept[n] / x[2]; }
+GLOBAL k2(float* x, int n) { CHECK(n > 2); x[threadIdx.x] += 12.5f; if (n == 7) vprintf("seven", 0); }
+GLOBAL k3(float* x, int n) { CHECK(n > 3); x[threadIdx.x] += 13.5f; atomicAdd(&counter, n); }
+GLOBAL k4(float* x, int n) { CHECK(n > 4); x[threadIdx.x] += 14.5f; }
+GLOBAL plain(float* x) { x[threadIdx.x] += 15.5f; }
+"""
+
+
+def test_an_edit_of_a_kernel_that_asserts_assembles_that_kernel(project: Project, toolkit: Toolkit) -> None:
+    """All of them share the slots of the functions that they call, and the strings; who did not change is a stub."""
+    seen = project.path("seen")
+    seen.mkdir()
+    toolkit.wrap("ptxas", toolkit.binaries / "ptxas", before=f"cat unit.ptx > {seen}/$$.ptx")
+    module = 'env.GpuModule("{0}", ["net.cu"], GPU_LINK="{1}")'
+    modules = f"[{module.format('net', 'auto')}, {module.format('whole', 'whole')}]"
+    head = f'env["GPU_CUDA_PATH"] = "{toolkit.root}"\n{CUDA}'
+    project.write("SConstruct", f'{head}env.GpuProgram("build/net", env.GpuModule("top", [], submodules={modules}))\n')
+    project.write("net.cu", ASSERTING)
+
+    def built(*edits: tuple[str, str], arguments: Sequence[str] = ("-j2",)) -> list[set[str]]:
+        """The kernels whose code each assembly of several had, of the merged module alone."""
+        for old, new in edits:
+            project.edit("net.cu", old, new)
+        for path in seen.iterdir():
+            path.unlink()
+        project.build(*arguments)
+        assert project.bytes("build/net/net/sm_90.cubin") == project.bytes("build/net/whole/sm_90.cubin")
+        texts = [path.read_text(encoding="utf-8") for path in seen.iterdir()]
+        several = [text for text in texts if text.count(".entry") > 1]
+        code = [
+            {name for name, body in re.findall(r"\.entry (\w+)\((.*?)\n?\}\n", text, re.DOTALL) if "$__past" not in body}
+            for text in several
+        ]
+        return sorted((each for each in code if "plain" not in each), key=len)
+
+    five = {f"k{number}" for number in range(5)}
+    first = "__scons_gpu_first"  # in the place of `plain`, which is the module's last
+    assert built()[-1] == {*five, first}
+    assert built(("12.5f", "2.5f")) == [{"k2", first}]
+    resources = project.manifest()["modules"]["net"]["kernels"]
+    whole = project.manifest()["modules"]["whole"]["kernels"]
+    for name in five:
+        told = [each[name]["archs"]["sm_90"] for each in (resources, whole)]
+        assert [told[0][field] for field in FIGURES] == [told[1][field] for field in FIGURES]
+    assert built(("2.5f", "12.5f")) == [], "that text was assembled before"
+    assert built(("13.5f", "3.5f")) == [{"k3", first}]
+    # Two of five are more than a quarter: all of them are assembled again, and are what is taken from then on.
+    assert built(("14.5f", "4.5f"))[-1] == {*five, first}
+    assert built(("10.5f", "0.5f")) == [{"k0", first}]
+    # Another string, and another function of the device: all addresses move.
+    assert built(("seven", "eight"))[-1] == {*five, first}
+    assert built(("x[threadIdx.x] += 15.5f", "vprintf(0, 0)")) == [], "and of the module's last kernel, which is among them now"
+    project.idle()
 
 
 OTHERWISE = """

@@ -104,7 +104,7 @@ class Linker:
             return merged.alone(part) and is_twin(part, share=self.share_twins)
 
         objects = {part.digest: self._object(store, plan, part, choice, "whole") for part in plan.parts if merged.alone(part)}
-        made = merged.link_merged(plan, objects, ptx=lambda part: _ptx(store, plan, part), assemble=together, twin=twin)
+        made = merged.link_merged(plan, objects, ptx=lambda part: _ptx(store, plan, part), assembler=merged.Forgetful(together), twin=twin)
         self.output = made.output if made else ""
         return made.data if made else b""
 

@@ -28,6 +28,8 @@ from scons_gpu.link.whole_write import write
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from scons_gpu.link.graft import Grafted
+
 __all__ = ["Input", "merge_objects", "understood"]
 
 _RESERVED = 1024  # bytes of shared memory that the system keeps of each block from sm_90 on
@@ -52,6 +54,8 @@ class Input:
     """Names of its own functions → what they are called in the image."""
     known: bool = False
     """Whether `understood` has taken these very bytes before: that is not asked again."""
+    grafted: Grafted | None = None
+    """In place of `data`: what was read of it, with functions of another object."""
 
 
 def merge_objects(objects: Sequence[Input], *, places: Mapping[str, int] | None = None, without: str = "", dynamic: int = 0) -> bytes:
@@ -66,13 +70,21 @@ def merge_objects(objects: Sequence[Input], *, places: Mapping[str, int] | None 
     """
     with _uncollected():
         wholes = []
+        moved: dict[int, Symbol] = {}
         for each in reversed(objects):
+            if each.grafted:
+                wholes.append(each.grafted.whole)
+                moved |= each.grafted.moved
+                continue
             wholes.append((read if each.known else understood)(each.data, label=each.label))
             if each.name:
                 call(wholes[-1], each.name)
             if each.local:
                 call_local(wholes[-1], each.local)
-        return write(_merged(wholes, without=without, places={name: -place for name, place in (places or {}).items()}, dynamic=dynamic))
+        after = {name: -place for name, place in (places or {}).items()}
+        merged = _merged(wholes, without=without, places=after, dynamic=dynamic)
+        merged.moved |= {old: merged.moved.get(id(new), new) for old, new in moved.items()}
+        return write(merged)
 
 
 @contextmanager

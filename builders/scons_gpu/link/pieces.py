@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 __all__ = ["MAIN", "MERCURY", "Head", "Part", "Piece", "Section", "Symbol", "Table", "Whole"]
 
@@ -126,5 +126,5 @@ class Whole:
     """Symbol table → what stands between local and global ones: sections of the file."""
     names: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
     """Table of names → what stands in it before what functions have there, and behind it; in the older layout."""
-    moved: Mapping[int, Symbol] = field(default_factory=dict)
+    moved: dict[int, Symbol] = field(default_factory=dict)
     """`id` of a symbol that went → the one that references to it mean: where several files have become this one."""

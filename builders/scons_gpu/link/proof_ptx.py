@@ -114,6 +114,20 @@ TOGETHER: dict[str, str] = {
  call.uni (c), vprintf, (a, b); ld.param.b32 %w1, [c]; }
  ret;
 }""",
+    "asserts": """
+.extern .func __assertfail(.param .b64 text, .param .b64 file, .param .b32 line, .param .b64 function, .param .b64 size);
+.global .align 1 .b8 claim[3] = {112, 0, 0};
+.visible .entry asserts(.param .u64 p)
+{
+ .reg .b64 %r<3>; .reg .b32 %w<3>; .reg .f32 %f<4>; .reg .pred %c<2>;
+ .shared .align 4 .b8 held[64];
+ ld.param.u64 %r1, [p]; ld.global.u32 %w1, [%r1]; st.shared.u32 [held], %w1; bar.sync 0; ld.shared.u32 %w2, [held+4];
+ setp.eq.u32 %c1, %w2, 0; @%c1 bra past;
+ mov.u64 %r2, claim; cvta.global.u64 %r2, %r2;
+ { .param .b64 a; .param .b64 b; .param .b32 c; .param .b64 d; .param .b64 e; st.param.b64 [a], %r2; st.param.b64 [b], %r2;
+ st.param.b32 [c], 7; st.param.b64 [d], %r2; st.param.b64 [e], 1; call.uni __assertfail, (a, b, c, d, e); }
+past: ld.global.f32 %f1, [%r1+8]; ld.global.f32 %f2, [%r1+12]; div.rn.f32 %f3, %f1, %f2; st.global.f32 [%r1], %f3; ret;
+}""",
 }
 """Kernel → its unit, of those that share memory of the module."""
 

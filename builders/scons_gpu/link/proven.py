@@ -18,7 +18,7 @@ __all__ = ["DEBUG", "unproven"]
 DEBUG = "debug information and line tables do not merge"
 
 
-_FORMAT = "3"
+_FORMAT = "4"
 """Of what is tried. Raised where that or the merging changes: what was found out before is then found out again."""
 
 

@@ -49,7 +49,7 @@ class _Writer:
         self._numbers = {section.name: number for number, section in enumerate(self._sections)}
         self._symbols = {table: self._ordered(table) for table in (MAIN, MERCURY) if table in self._numbers}
         self._indexes = {id(symbol): index for symbols in self._symbols.values() for index, symbol in enumerate(symbols)}
-        self._indexes |= {old: self._indexes[id(symbol)] for old, symbol in whole.moved.items()}
+        self._indexes |= {old: self._indexes[id(symbol)] for old, symbol in whole.moved.items() if id(symbol) in self._indexes}
         if whole.head.older:
             names, self._sections_at = _listed(self._all_names(".shstrtab"))
             strings, self._symbols_at = _listed(self._all_names(".strtab"))

@@ -93,7 +93,7 @@ class Part:
     uses: tuple[str, ...] = ()
     """Symbols of state or tables that the part leaves to others."""
     names: tuple[str, ...] = ()
-    """Kernels of other parts that it names, and its own that other parts name."""
+    """Kernels of other parts that it names, functions of the device's runtime, and its own kernels that other parts name."""
     libdevice: bool = False
     language: str = "ir"
     """`ir`, or `ptx`: what its slice is. PTX is not lowered."""

@@ -14,7 +14,7 @@ from scons_gpu.scons.steps import Outcome, Step, assembling
 from scons_gpu.store.files import write_atomic
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import scons_gpu.plan as plans
@@ -141,8 +141,8 @@ class OnePlan(Linking):
     """What is linked besides its units."""
     besides: set[str] = field(default_factory=set, init=False)
     """What the link took of the store that is no part's: the next one wants it too."""
-    understood: Collection[str] = field(default=(), init=False)
-    """Objects, by their SHA-256, of which a merge knows all."""
+    learned: sidecar.Learned = field(default_factory=sidecar.Learned, init=False)
+    """What a merge found out that the next one need not."""
 
     @property
     def sidecar(self) -> Path:
@@ -179,7 +179,7 @@ class OnePlan(Linking):
         entries = self.entries(self.recipe, plan)
         outcome, data, resources = self.make(plan, entries)
         self._remove_other()
-        told = sidecar.to_text(plan, entries, data, resources, besides=self.besides, understood=self.understood)
+        told = sidecar.to_text(plan, entries, data, resources, besides=self.besides, learned=self.learned)
         write_atomic(self.sidecar, told)
         write_atomic(self.target, data)
         if self.recipe.dump is not None:

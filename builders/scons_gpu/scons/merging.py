@@ -21,10 +21,12 @@ from scons_gpu.workers.isolated import isolated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from scons_gpu.link import merged, proven, unknown, whole
     from scons_gpu.plan import Plan
     from scons_gpu.scons.modules import Module
+    from scons_gpu.scons.recipe import Recipe
     from scons_gpu.scons.session import Workspace
     from scons_gpu.store.record import Entry, Resources
     from scons_gpu.toolchain.tools import Toolchain
@@ -44,14 +46,17 @@ class MergeJob(OnePlan):
 
     def make(self, plan: Plan, entries: dict[str, Entry]) -> tuple[Outcome, bytes, Sequence[Resources]]:
         """One merge, and one assembly of what shares memory, where that changed."""
+        told = sidecar.learned(self.sidecar)
+        assembler = _Assembler(self.recipe, self.besides)
         try:
             made = merged.link_merged(
                 plan,
                 entries,
                 ptx=self.recipe.ptx_entry,
-                assemble=self._together,
+                assembler=assembler,
                 twin=self.recipe.twin,
-                understood=sidecar.understood(self.sidecar),
+                understood=told.understood,
+                earlier=told.earlier,
             )
         except unknown.UnknownError as error:
             if not self.may_fall_back:
@@ -60,7 +65,7 @@ class MergeJob(OnePlan):
         if made is None:
             msg = "there is nothing to merge"
             raise LinkError(msg)
-        self.understood = made.understood
+        self.learned = sidecar.Learned(made.understood, made.earlier)
         # An object that was made before anybody knew that its kernel shares memory is in no image.
         shared = {part.digest: entry for part in plan.parts if part.digest in made.together and (entry := self.recipe.ptx_entry(part))}
         self.besides |= {entries[digest].path.name for digest in shared}
@@ -68,22 +73,6 @@ class MergeJob(OnePlan):
         together = made.made
         outcome = Outcome(output=made.output, cpu=together.cpu, peak_kib=together.peak_kib) if together else Outcome()
         return outcome, made.data, together.resources if together else ()
-
-    def _together(self, text: str) -> Any:
-        """The object of what shares memory, from the store where nothing of that changed."""
-        recipe, store = self.recipe, self.workspace.store
-        provider, options = recipe.assembler(), recipe.options
-        key = object_key(
-            digest=hashlib.sha256(text.encode()).hexdigest(), kind="whole", provider=provider, options=options, target=recipe.target
-        )
-        path = store.claim("object", digest.fields(dict(key)), key, suffix=".whole.cubin")
-        self.besides.add(path.name)
-        if (kept := store.load(path)) is not None:
-            return merged.Together(data=kept.data, output=kept.record.output, resources=tuple(kept.record.resources))
-        made = provider.compile(text, target=recipe.target, options=options)
-        entry = records.make(made.data, key=key, output=made.output, seconds=made.seconds, resources=made.resources)
-        store.save(path, made.data, entry)
-        return merged.Together(made.data, output=made.output, resources=made.resources, cpu=made.cpu, peak_kib=made.peak_kib)
 
     def _in_one_piece(self, plan: Plan, why: str) -> tuple[Outcome, bytes, Sequence[Resources]]:
         ptx = {part.digest: self.recipe.ptx_entry(part) for part in plan.parts}
@@ -94,6 +83,47 @@ class MergeJob(OnePlan):
         said = "\n".join(text for text in (f"assembled in one piece: {why}", made.output) if text)
         resources = [each for found in made.resources.values() for each in found]
         return Outcome(output=said, cpu=made.cpu, peak_kib=made.peak_kib), made.data, resources
+
+
+@dataclass(frozen=True)
+class _Assembler:
+    """Objects of what shares memory, in the store."""
+
+    recipe: Recipe
+    used: set[str]
+    """Names of those that were asked for."""
+
+    def kept(self, text: str) -> Any:
+        """From the store."""
+        name = hashlib.sha256(text.encode()).hexdigest()
+        entry = self.object(name)
+        return entry and merged.Together(entry.data, name, output=entry.record.output, resources=tuple(entry.record.resources))
+
+    def made(self, text: str) -> Any:
+        """From the store too."""
+        if (kept := self.kept(text)) is not None:
+            return kept
+        name, store = hashlib.sha256(text.encode()).hexdigest(), self.recipe.workspace.store
+        path, key = self._place(name)
+        made = self.recipe.assembler().compile(text, target=self.recipe.target, options=self.recipe.options)
+        record = records.make(made.data, key=key, output=made.output, seconds=made.seconds, resources=made.resources)
+        store.save(path, made.data, record)
+        self.used.add(path.name)
+        return merged.Together(made.data, name, output=made.output, resources=made.resources, cpu=made.cpu, peak_kib=made.peak_kib)
+
+    def object(self, name: str) -> Entry | None:
+        """That of the PTX of this hash, by this tool with these options."""
+        path, _ = self._place(name)
+        entry = self.recipe.workspace.store.load(path)
+        if entry:
+            self.used.add(path.name)
+        return entry
+
+    def _place(self, name: str) -> tuple[Path, tuple[tuple[str, str], ...]]:
+        recipe = self.recipe
+        provider, options = recipe.assembler(), recipe.options
+        key = object_key(digest=name, kind="whole", provider=provider, options=options, target=recipe.target)
+        return recipe.workspace.store.claim("object", digest.fields(dict(key)), key, suffix=".whole.cubin"), key
 
 
 def settled(workspace: Workspace, module: Module, tools: Toolchain) -> Module:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +18,27 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     import scons_gpu.plan as plans
-    from scons_gpu.link import bundle, bundled, fatbin, image, manifest, ptx, twins, whole
+    from scons_gpu.link import bundle, bundled, fatbin, image, manifest, merged, ptx, twins, whole
     from scons_gpu.plan import Part, Plan
     from scons_gpu.scons import unit_files
 else:
     bundle, bundled, fatbin = later("scons_gpu.link.bundle"), later("scons_gpu.link.bundled"), later("scons_gpu.link.fatbin")
     image, manifest, ptx = later("scons_gpu.link.image"), later("scons_gpu.link.manifest"), later("scons_gpu.link.ptx")
+    merged = later("scons_gpu.link.merged")
     plans, twins, whole = later("scons_gpu.plan"), later("scons_gpu.link.twins"), later("scons_gpu.link.whole")
     unit_files = later("scons_gpu.scons.unit_files")
 
-__all__ = ["read", "to_text", "understood"]
+__all__ = ["Learned", "learned", "read", "to_text"]
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a merge found out that the next one of the same code need not."""
+
+    understood: frozenset[str] = frozenset()
+    """The objects, by their SHA-256, in which it found nothing that it does not know."""
+    earlier: merged.Earlier | None = None
+    """What it assembled together."""
 
 
 def to_text(  # noqa: PLR0913 - all that a link knows when it is through
@@ -36,12 +48,11 @@ def to_text(  # noqa: PLR0913 - all that a link knows when it is through
     made: Sequence[Resources],
     *,
     besides: Collection[str] = (),
-    understood: Collection[str] = (),
+    learned: Learned | None = None,
 ) -> str:
     """What the manifest has to know of an image's parts when the store is gone: each object's name, and what its assembler reported.
 
     `made`: the same of kernels that the link itself assembled. `besides`: further entries of the store that the next link will look for.
-    `understood`: the objects, by their SHA-256, in which a merge found nothing that it does not know.
     """
     reported = {each.kernel: each for each in made}
     parts = {
@@ -52,17 +63,27 @@ def to_text(  # noqa: PLR0913 - all that a link knows when it is through
         for part in plan.parts
         for entry in (entries[part.digest],)
     }
-    told = {"understood": {"by": identity(), "objects": sorted(understood)}} if understood else {}
+    told = {"learned": {"by": identity(), **_plain(learned)}} if learned and learned.understood else {}
     return sealed.to_text({"image": hashlib.sha256(data).hexdigest(), "parts": parts, "besides": sorted(besides), **told})
 
 
-def understood(path: Path) -> frozenset[str]:
-    """The objects that an earlier merge of this very code understood; empty where the file does not say so, or is not whole."""
+def _plain(learned: Learned) -> dict[str, Any]:
+    earlier = learned.earlier
+    more = {"earlier": {"name": earlier.name, "frame": earlier.frame, "parts": sorted(earlier.parts)}} if earlier else {}
+    return {"understood": sorted(learned.understood), **more}
+
+
+def learned(path: Path) -> Learned:
+    """What the file says of the merge before; nothing where that was by other code, or the file is not whole."""
     try:
-        told = sealed.from_text(path.read_bytes())["understood"]
-        return frozenset(map(str, told["objects"])) if told["by"] == identity() else frozenset()
-    except (OSError, ValueError, KeyError, TypeError):
-        return frozenset()
+        told = sealed.from_text(path.read_bytes())["learned"]
+        if told["by"] != identity():
+            return Learned()
+        then = told.get("earlier")
+        earlier = merged.Earlier(str(then["name"]), str(then["frame"]), frozenset(map(str, then["parts"]))) if then else None
+        return Learned(frozenset(map(str, told["understood"])), earlier)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Learned()
 
 
 def _resources(part: Part, entry: Entry, made: Mapping[str, Resources]) -> Sequence[Resources]:

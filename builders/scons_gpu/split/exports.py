@@ -86,7 +86,7 @@ class Exports:
             type=self._type(symbol),
             state=self._memory(symbols, names),
             tables=splitter.tables_of(symbols, names),
-            names=splitter.kernels_of(symbols),
+            names=splitter.named_of(symbols),
             needs=lacking.needs,
             lacks=lacking.lacks,
             libdevice=lacking.libdevice,

@@ -13,12 +13,29 @@ from scons_gpu.errors import DamagedError
 from scons_gpu.split import INDEX_FORMAT
 from scons_gpu.store.lines import to_lines
 
-__all__ = ["FORMAT", "RUNTIME", "Export", "Index", "Kernel", "Offer", "Shared", "State", "Table", "Type", "Unit", "from_text", "to_text"]
+__all__ = [
+    "CALLED",
+    "FORMAT",
+    "RUNTIME",
+    "Export",
+    "Index",
+    "Kernel",
+    "Offer",
+    "Shared",
+    "State",
+    "Table",
+    "Type",
+    "Unit",
+    "from_text",
+    "to_text",
+]
 
 FORMAT = INDEX_FORMAT
 
 RUNTIME = frozenset(("vprintf", "malloc", "free", "__assertfail", "__nvvm_reflect"))
 """Functions the device itself brings."""
+CALLED = RUNTIME - {"__nvvm_reflect"}
+"""Those of them that code calls: their addresses lie in memory of the module."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +92,7 @@ class Unit:
     tables: tuple[str, ...] = ()
     """Symbols of the hoisted tables it sees as available_externally (image form), sorted."""
     names: tuple[str, ...] = ()
-    """Kernels that it names and does not hold (image form), sorted."""
+    """Kernels that it names and does not hold, and functions of `CALLED` (image form), sorted."""
     needs: tuple[tuple[str, str], ...] = ()
     """(undefined function, its caller), sorted: nobody in this source defines it and no device runtime does. Also what the source
     defines and the text leaves out: what other sources could replace, or are to have in the same way."""
@@ -174,7 +191,7 @@ class Index:
     state_shared: tuple[str, ...] = ()
     """Shared memory of functions that initial values lead to."""
     state_names: tuple[str, ...] = ()
-    """Kernels that initial values lead to."""
+    """Kernels, and functions of `CALLED`, that initial values lead to."""
     tables: tuple[Table, ...] = ()
     exports: tuple[Export, ...] = ()
     declared: tuple[tuple[str, Type], ...] = ()

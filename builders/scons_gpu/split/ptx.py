@@ -13,7 +13,7 @@ from scons_gpu.errors import RefusedError
 from scons_gpu.source.ptx import check, read_module
 from scons_gpu.split import digest
 from scons_gpu.split.closure import components
-from scons_gpu.split.index import Export, Index, Kernel, Shared, State, Unit
+from scons_gpu.split.index import CALLED, Export, Index, Kernel, Shared, State, Unit
 from scons_gpu.split.ptx_graph import PtxGraph
 from scons_gpu.split.ptx_module import PtxModule, read
 from scons_gpu.split.ptx_write import Writer
@@ -132,8 +132,12 @@ class _Splitter:
         )
 
     def _named(self, members: Sequence[str], *, held: Sequence[str] = ()) -> tuple[str, ...]:
-        """The kernels among them that the text leaves to other objects."""
-        return tuple(sorted({name for name in members if name in self._graph.kernels} - {*held})) if self._apart else ()
+        """The kernels among them that the text leaves to other objects, and the functions that the device brings."""
+        defined = self._module.functions
+        found = {
+            name for name in members if name in self._graph.kernels or (name in CALLED and not (name in defined and defined[name].defined))
+        }
+        return tuple(sorted(found - {*held})) if self._apart else ()
 
     def _holds(self, name: str, kernels: Sequence[str]) -> bool:
         """Whether a unit of these kernels holds a member itself, and does not leave it to another object."""

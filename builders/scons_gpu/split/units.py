@@ -12,7 +12,7 @@ from scons_gpu.split.canonical import Member, variable_text, write
 from scons_gpu.split.closure import Graph, components, plain
 from scons_gpu.split.exports import Exports, as_linkage
 from scons_gpu.split.holding import Holding, Lacking
-from scons_gpu.split.index import RUNTIME, Index, Kernel, Shared, State, Table, Type, Unit
+from scons_gpu.split.index import CALLED, RUNTIME, Index, Kernel, Shared, State, Table, Type, Unit
 from scons_gpu.split.module import PTX_NAME
 from scons_gpu.split.readable import demangle
 from scons_gpu.split.state import CONSTANT, GLOBAL_SPACES, SHARED, Tables, find_state, visible_name
@@ -79,7 +79,7 @@ class Splitter:
             state_needs=state_lacking.needs,
             state_lacks=state_lacking.lacks,
             state_shared=tuple(plain(symbol) for symbol in state_symbols if self.is_shared(symbol)),
-            state_names=self.kernels_of(state_symbols),
+            state_names=self.named_of(state_symbols),
             tables=tables,
             exports=exports,
             declared=tuple(sorted(self._declared.items())),
@@ -171,7 +171,7 @@ class Splitter:
             joined=", ".join(reasons) if len(kernels) > 1 else "",
             state=tuple(sorted(names[symbol] for symbol in symbols if symbol in self._state_names)) if self.apart else (),
             tables=self.tables_of(symbols, names),
-            names=self.kernels_of(symbols, held=kernels),
+            names=self.named_of(symbols, held=kernels),
             needs=lacking.needs,
             lacks=lacking.lacks,
             libdevice=lacking.libdevice,
@@ -197,10 +197,12 @@ class Splitter:
         seen = {names.get(found.symbol, "") for found in variables if self.tables.hoisted(found)}
         return tuple(sorted(name for name in seen if f"@{name}" in self._found))
 
-    def kernels_of(self, symbols: Sequence[str], *, held: Sequence[str] = ()) -> tuple[str, ...]:
-        """The kernels among them that the text leaves to other objects."""
-        found = self._graph.kernels if self.apart else ()
-        return tuple(sorted(plain(symbol) for symbol in symbols if symbol in found and symbol not in held))
+    def named_of(self, symbols: Sequence[str], *, held: Sequence[str] = ()) -> tuple[str, ...]:
+        """The kernels among them that the text leaves to other objects, and the functions that the device brings."""
+        if not self.apart:
+            return ()
+        kernels = [plain(symbol) for symbol in symbols if symbol in self._graph.kernels and symbol not in held]
+        return tuple(sorted({*kernels, *CALLED.intersection(plain(each) for each in symbols if each in self._module.declarations)}))
 
     def shared_of(self, symbols: Sequence[str]) -> tuple[Shared, ...]:
         """The shared memory that a text of these defines."""
