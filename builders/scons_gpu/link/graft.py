@@ -16,7 +16,7 @@ from scons_gpu.link.stubs import Traces
 from scons_gpu.link.unknown import unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 __all__ = ["Grafted", "fits", "graft", "traces"]
 
@@ -76,8 +76,8 @@ class Grafted:
 
     whole: Whole
     donor: Whole
-    moved: Mapping[int, Symbol]
-    """`id` of a symbol of the donor → that of the file which it is now."""
+    moved: Sequence[tuple[Symbol, Symbol]]
+    """(Symbol of the donor, that of the file which it is now). It keeps the former: who goes by `id` must not meet another one of it."""
 
 
 def graft(whole: Whole, donor: Whole, names: Collection[str]) -> Grafted:
@@ -91,16 +91,13 @@ def graft(whole: Whole, donor: Whole, names: Collection[str]) -> Grafted:
             _take(whole, place, mine)
             whole.pieces[number] = mine
             kept |= {id(symbol) for table in _TABLES for symbol in _all(mine.tables[table])}
-    moved: dict[int, Symbol] = {}
+    moved: list[tuple[Symbol, Symbol]] = []
     for table in _TABLES:
         there = {symbol.name: symbol for symbol in _symbols(whole, table)}
-        for symbol in before[table]:
-            if id(symbol) not in kept and symbol.name in there:
-                moved[id(symbol)] = there[symbol.name]
+        moved += [(symbol, there[symbol.name]) for symbol in before[table] if id(symbol) not in kept and symbol.name in there]
+    known = kept.union(id(old) for old, _ in moved)
     for piece in whole.pieces:
-        if piece.name in names and (
-            lost := next((each for each in _references(piece) if id(each) not in kept and id(each) not in moved), None)
-        ):
+        if piece.name in names and (lost := next((each for each in _references(piece) if id(each) not in known), None)):
             unknown(whole.label, f"a reference of {piece.name} to {lost.name}")
     return Grafted(whole, donor, moved)
 

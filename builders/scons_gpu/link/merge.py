@@ -70,11 +70,11 @@ def merge_objects(objects: Sequence[Input], *, places: Mapping[str, int] | None 
     """
     with _uncollected():
         wholes = []
-        moved: dict[int, Symbol] = {}
+        moved: list[tuple[Symbol, Symbol]] = []
         for each in reversed(objects):
             if each.grafted:
                 wholes.append(each.grafted.whole)
-                moved |= each.grafted.moved
+                moved += each.grafted.moved
                 continue
             wholes.append((read if each.known else understood)(each.data, label=each.label))
             if each.name:
@@ -83,7 +83,7 @@ def merge_objects(objects: Sequence[Input], *, places: Mapping[str, int] | None 
                 call_local(wholes[-1], each.local)
         after = {name: -place for name, place in (places or {}).items()}
         merged = _merged(wholes, without=without, places=after, dynamic=dynamic)
-        merged.moved |= {old: merged.moved.get(id(new), new) for old, new in moved.items()}
+        merged.moved |= {id(old): merged.moved.get(id(new), new) for old, new in moved}
         return write(merged)
 
 
