@@ -43,6 +43,15 @@ GLOBAL keeps(int* data) { __shared__ int kept[65]; kept[threadIdx.x] = data[0]; 
 """
 FIGURES = ("registers", "stack_bytes", "shared_bytes", "constant_bytes", "spill_bytes")
 TOGETHER = {"states", "table", "prints"}
+LAST = """\
+#define GLOBAL extern "C" __global__ void
+extern "C" __device__ void* malloc(unsigned long);
+static __device__ const int squares[512] = {0, 1, 4, 9, 16, 25, 36};
+__device__ int counter;
+GLOBAL allocates(void** data, int* more) { data[0] = malloc(8); more[0] = squares[more[1] & 511] + atomicAdd(&counter, 1); }
+GLOBAL plain(float* data) { data[0] += data[1]; }
+"""
+"""The module's last kernel shares nothing, and behind it stands a table: what it calls decides where addresses lie all the same."""
 THROUGH = """\
 #define GLOBAL extern "C" __global__ void
 typedef int (*Function)(int);
@@ -62,13 +71,15 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = Project(tmp_path_factory.mktemp("merge") / "project")
     modules = "".join(
         f'through = env.GpuModule("through", ["through.cu"], GPU_ARCHS="sm_80 sm_90", GPU_LINK="{mode}")\n'
-        f'net = env.GpuModule("net", ["net.cu"], submodules=[through], GPU_ARCHS="sm_80 sm_90", GPU_LINK="{mode}")\n'
+        f'last = env.GpuModule("last", ["last.cu"], GPU_ARCHS="sm_80 sm_90", GPU_LINK="{mode}")\n'
+        f'net = env.GpuModule("net", ["net.cu"], submodules=[through, last], GPU_ARCHS="sm_80 sm_90", GPU_LINK="{mode}")\n'
         f'env.GpuProgram("build/{mode}", net)\n'
         for mode in ("merge", "whole", "auto")
     )
     project.write("SConstruct", CUDA + modules)
     project.write("net.cu", MIXED)
     project.write("through.cu", THROUGH)
+    project.write("last.cu", LAST)
     project.build("-j2")
     return project
 
@@ -76,8 +87,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_the_image_is_that_of_one_piece(built: Project, arch: str) -> None:
     """State, tables, printf, dynamic shared memory, own functions: all of the file, not the code alone."""
-    merged, whole, auto = (built.bytes(f"build/{mode}/net/{arch}.cubin") for mode in ("merge", "whole", "auto"))
-    assert merged == auto == whole
+    for module in ("net", "last"):
+        merged, whole, auto = (built.bytes(f"build/{mode}/{module}/{arch}.cubin") for mode in ("merge", "whole", "auto"))
+        assert merged == auto == whole, module
     merged, whole = (Cubin(built.bytes(f"build/{mode}/through/{arch}.cubin")) for mode in ("merge", "whole"))
     assert merged.kernels == whole.kernels == ("adds", "calls", "divides")
     for name in merged.kernels:

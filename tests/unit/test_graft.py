@@ -17,6 +17,7 @@ from scons_gpu.link.merge import Input, merge_objects, understood
 from scons_gpu.source.ptx_reader import read
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from random import Random
 
     from scons_gpu.source.ptx_reader import Module
@@ -93,8 +94,10 @@ def parsed(text: str) -> Module:
     return module
 
 
-def grafted(arch: str, then: dict[str, str], now: dict[str, str], order: tuple[str, ...] = tuple(DECLARED)) -> bytes | None:
-    """The file of `now`, with the code of `then` in what is the same; None where memory lies elsewhere."""
+def grafted(
+    arch: str, then: dict[str, str], now: dict[str, str], order: tuple[str, ...] = tuple(DECLARED), before: Sequence[Input] = ()
+) -> bytes | None:
+    """The file of `now`, with the code of `then` in what is the same, behind other objects; None where memory lies elsewhere."""
     donor = understood(made(file(arch, then, order), arch), label="then")
     same = {name: stubs.mentions_undefined_shared(file(arch, {name: body})) for name, body in now.items() if then.get(name) == body}
     found = graft.traces(donor, same)
@@ -105,7 +108,11 @@ def grafted(arch: str, then: dict[str, str], now: dict[str, str], order: tuple[s
     assert stubbed.count("\n") == text.count("\n"), "places in it are those of the text that a user knows"
     assert all("[%q3+400]" not in each.text for each in parsed(stubbed).statements if each.names and each.names[0] in same)
     whole = understood(made(stubbed, arch), label="now")
-    return merge_objects([Input("", b"", grafted=graft.graft(whole, donor, same))]) if graft.fits(whole, donor) else None
+    if not graft.fits(whole, donor):
+        return None
+    made_of = Input("", b"", grafted=graft.graft(whole, donor, same))
+    del whole, donor
+    return merge_objects([*before, made_of])
 
 
 def random_kernel(shuffled: Random, name: str) -> str:
@@ -133,6 +140,17 @@ def test_a_file_with_kernels_of_an_earlier_one_is_that_of_one_assembly(arch: str
             assert data == made(file(arch, now, order), arch), (round_, then, now)
             done += 1
     assert done >= 3
+
+
+def test_objects_that_are_read_behind_a_graft_keep_their_references() -> None:
+    """What the graft left behind is told from what was read later, though nothing else holds it."""
+    arch, order = "sm_90", tuple(DECLARED)
+    then = {f"k{number}": kernel(f"k{number}", ["vprintf", "counter", "divides"], add=number) for number in range(6)}
+    now = {**then, "k3": kernel("k3", ["vprintf", "counter"], add=77)}
+    head = f".version 8.7\n.target {arch}\n.address_size 64\n"
+    others = {f"a{number}": kernel(f"a{number}", ["divides"], add=number) for number in range(60)}
+    before = [Input(name, made(head + ".extern .shared .align 16 .b8 given[];\n" + text, arch)) for name, text in others.items()]
+    assert grafted(arch, then, now, order, before) == made(file(arch, {**others, **now}), arch)
 
 
 def test_where_addresses_lie_elsewhere_nothing_is_taken() -> None:
