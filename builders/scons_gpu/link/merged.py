@@ -198,7 +198,7 @@ class _Link:
         from scons_gpu.link.limits import check_constants  # noqa: PLC0415 - it reads PTX, and most modules share no memory
 
         plan = self.plan
-        first = [part for part in in_order(plan.parts) if part.role == "unit"][-1] not in parts
+        first = any(part not in parts for part in plan.units[-1:])
         for part in parts:
             if part.assemble is not None:
                 msg = "it has assembling options of its own, and shares memory of the module, whose kernels that do are assembled together"
